@@ -25,7 +25,6 @@ Metrics = Mapping[str, float | None]
 
 GROUPS: tuple[Group, ...] = ("timing", "memory", "throughput", "profiler", "other")
 HEADLINE = ("median", "p95", "p99")
-UNTRUSTED = ("invalid", "too noisy")  # verdicts of rows that show no numbers
 STYLES = {"better": "green", "same": "yellow", "worse": "red"}
 # The first rule with a word of the name decides, so what is said outright ("miss", "saved") comes before what is being
 # measured ("memory") and a rate before the unit in it ("GB/s" is no memory).
@@ -110,9 +109,9 @@ def _checked(side: str, given: Mapping[str, Any]) -> dict[str, float | None]:
 
 def _doubt(side: str, result: VariantResult) -> str | None:
     """Why numbers of a variant may not be compared: nothing proved them, or something speaks against them."""
-    if result.status == "measured" and result.verdict not in UNTRUSTED:
+    if result.sound:
         return None
-    became = result.verdict if result.verdict in UNTRUSTED else result.status
+    became = result.verdict if result.status == "measured" else result.status
     return f"{side} is {became}, so it has no numbers to compare" + (f": {result.reason}" if result.reason else "")
 
 

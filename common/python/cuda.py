@@ -23,7 +23,7 @@ from common.python.base import toolkit
 from common.python.base.manifest import digest
 from common.python.base.paths import build_folder
 from common.python.base.toolkit import find_nvcc, include_dirs, version_text
-from common.python.requirements import arch_of, cuda_targets
+from common.python.requirements import arch_of, cuda_targets, declared
 
 RELOCATABLE = "-rdc=true"
 ALLOWED = (RELOCATABLE, "--expt-relaxed-constexpr")  # which CUTLASS wants
@@ -51,10 +51,9 @@ SCALARS: dict[str, Any] = {
     "float": ctypes.c_float,
     "double": ctypes.c_double,
     "bool": ctypes.c_bool,
+    "cudaStream_t": ctypes.c_void_p,
 }
-RANGES = {
-    ctype: (-(1 << bits - 1), (1 << bits - 1) - 1) for ctype, bits in ((ctypes.c_int32, 32), (ctypes.c_int64, 64))
-}
+WHOLE = (ctypes.c_int32, ctypes.c_int64)
 QUALIFIERS = {"const", "__restrict__", "__restrict"}
 # Group 1 is a string or character literal, in which nothing is a comment.
 COMMENT = re.compile(r"""("(?:\\.|[^"\\])*"|'(?:\\.[^']*|[^'\\\n])')|//[^\n]*|/\*.*?\*/""", re.DOTALL)
@@ -72,8 +71,7 @@ class Parameter:
 
     name: str
     dtype: str | None = None
-    const: bool = False
-    ctype: Any = None
+    ctype: Any = ctypes.c_void_p
 
 
 def signature(source: Path, function: str) -> list[Parameter]:
@@ -92,17 +90,15 @@ def signature(source: Path, function: str) -> list[Parameter]:
 
 
 def _parameter(text: str, source: Path, function: str) -> Parameter:
-    words = text.replace("*", " * ").split()
-    match [word for word in words if word not in QUALIFIERS]:
-        case ["cudaStream_t", name] if name.isidentifier():
-            return Parameter(name, ctype=ctypes.c_void_p)
+    words = [word for word in text.replace("*", " * ").split() if word not in QUALIFIERS]
+    match words:
         case [kind, "*", name] if kind in POINTERS and name.isidentifier():
-            return Parameter(name, POINTERS[kind], "const" in words[: words.index("*")], ctypes.c_void_p)
+            return Parameter(name, POINTERS[kind])
         case [kind, name] if kind in SCALARS and name.isidentifier():
             return Parameter(name, ctype=SCALARS[kind])
     raise CudaError(
-        f"{source.name}: {function} has the parameter {' '.join(words)!r}; a parameter is one of {sorted(SCALARS)}, "
-        f"one pointer to one of {sorted(POINTERS)}, or the cudaStream_t, and it has a name"
+        f"{source.name}: {function} has the parameter {' '.join(words)!r}; a parameter is one of {sorted(SCALARS)} "
+        f"or one pointer to one of {sorted(POINTERS)}, and it has a name"
     )
 
 
@@ -203,16 +199,11 @@ def _flags_from(source: Path) -> list[str]:
     Relocatable device code links cudadevrt, with which kernels launch kernels and graphs. Raises CudaError for another
     flag.
     """
-    head = "\n".join(source.read_text(errors="replace").splitlines()[:12])
-    names = re.findall(r"^//\s*link:\s*(.+)$", head, flags=re.MULTILINE)
-    flags = [flag for line in re.findall(r"^//\s*flags:\s*(.+)$", head, flags=re.MULTILINE) for flag in line.split()]
+    flags = " ".join(declared(source, "flags")).split()
     if unknown := [flag for flag in flags if flag not in ALLOWED]:
         raise CudaError(f"{source.name}: // flags: names {unknown[0]}; {' and '.join(ALLOWED)} are all it may")
-    return [
-        *flags,
-        *(f"-l{name.strip()}" for line in names for name in line.split(",")),
-        *["-lcudadevrt"] * (RELOCATABLE in flags),
-    ]
+    libraries = [name.strip() for names in declared(source, "link") for name in names.split(",")]
+    return flags + [f"-l{name}" for name in libraries + ["cudadevrt"] * (RELOCATABLE in flags)]
 
 
 def load_cuda(file: str, function: str) -> Callable[..., None]:
@@ -259,13 +250,12 @@ def _pointer(tensor: Any, parameter: Parameter, function: str) -> int:
 
 
 def _number(value: Any, parameter: Parameter, function: str) -> Any:
-    limits = RANGES.get(parameter.ctype)
-    if limits is None:  # ctypes checks floats, and takes anything for a bool
+    if parameter.ctype not in WHOLE:  # ctypes checks floats, and takes anything for a bool
         return value
     if not isinstance(value, int):
         raise TypeError(f"{function}: {parameter.name} must be an int, got {value!r}")
-    if not limits[0] <= value <= limits[1]:  # ctypes would pass the low bits alone
-        raise OverflowError(f"{function}: {parameter.name} must be from {limits[0]} to {limits[1]}, got {value}")
+    if parameter.ctype(value).value != value:  # ctypes would pass the low bits alone
+        raise OverflowError(f"{function}: {parameter.name} is {8 * ctypes.sizeof(parameter.ctype)} bits, got {value}")
     return value
 
 

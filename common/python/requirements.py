@@ -4,6 +4,7 @@ import importlib.util
 import os
 import re
 import shutil
+import subprocess
 import sys
 import tempfile
 from collections.abc import Sequence
@@ -12,10 +13,20 @@ from importlib.machinery import PathFinder
 from pathlib import Path
 from typing import Any
 
-from common.python.base.machine import Machine, filesystem
+from common.python.base.machine import Machine
 from common.python.base.text import counted
+from common.python.base.toolkit import find_header
 
 HUGE_PAGES = Path("/sys/kernel/mm/transparent_hugepage/enabled")
+
+
+KINDS: dict[type, tuple[str, set[type]]] = {  # of needs, by the type of their defaults
+    int: ("a whole number", {int}),
+    float: ("a number of GiB", {int, float}),
+    bool: ("True or False", {bool}),
+    tuple: ("a list of words", {list, tuple}),
+}
+TARGET = re.compile(r"sm_\d+[af]?")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -26,7 +37,7 @@ class Requirements:
     ValueError for a target that is no architecture.
     """
 
-    sm: int | None = None  # least compute capability, as in sm_80: 80
+    sm: int = 0  # least compute capability, as in sm_80: 80
     targets: Sequence[str] = ()  # the only architectures it is for, such as sm_90a
     gpus: int = 0
     memory_gib: float = 0.0  # of one GPU, at bench size; without a GPU the smaller sizes run
@@ -40,22 +51,15 @@ class Requirements:
 
     def __post_init__(self) -> None:
         for field in fields(self):
-            name, value, default = field.name, getattr(self, field.name), field.default
-            if isinstance(default, tuple):
-                if isinstance(value, str):  # a sequence of strings too: its letters
-                    raise TypeError(f"needs({name}={value!r}) must be a list: {name}=[{value!r}]")
-                object.__setattr__(self, name, tuple(value))
-                fits, wanted = all(isinstance(word, str) for word in value), "a list of words"
-            elif isinstance(default, bool):
-                fits, wanted = isinstance(value, bool), "True or False"
-            elif isinstance(default, float):
-                fits, wanted = type(value) in (int, float), "a number of GiB"
-            else:
-                fits, wanted = type(value) is int or value is default, "a whole number"
-            if not fits:
-                raise TypeError(f"needs({name}={value!r}) must be {wanted}")
+            value, (wanted, kinds) = getattr(self, field.name), KINDS[type(field.default)]
+            words = value if type(value) in (list, tuple) else ()
+            if type(value) not in kinds or not all(isinstance(word, str) for word in words):
+                raise TypeError(f"needs({field.name}={value!r}) must be {wanted}")
+            if type(value) is list:
+                object.__setattr__(self, field.name, tuple(words))  # which can be hashed
         for target in self.targets:
-            _sm(target)
+            if not TARGET.fullmatch(target):
+                raise ValueError(f"target {target!r} is not an architecture: write it as sm_90a")
 
 
 needs = Requirements
@@ -66,14 +70,21 @@ def arch_of(sm: int) -> str:
     return f"sm_{sm}" + "a" * (sm >= 90)
 
 
+def declared(source: Path, key: str) -> list[str]:
+    """What a .cu file says of itself in its first lines, behind `// key:` in each."""
+    lines = source.read_text(errors="replace").splitlines()[:12]
+    return [found[1].strip() for line in lines if (found := re.fullmatch(rf"//\s*{key}:(.*)", line))]
+
+
 def cuda_targets(source: Path) -> tuple[tuple[str, ...], str]:
     """The only architectures that a .cu file is for, and why; none means all.
 
     Read from its first lines: `// targets: sm_100a, sm_103a (tcgen05)`. Its Python file needs the same ones.
     """
-    head = "\n".join(source.read_text(errors="replace").splitlines()[:12])
-    found = re.search(r"^//\s*targets:\s*([^(\n]*?)\s*(?:\((.*)\))?\s*$", head, flags=re.MULTILINE)
-    return (tuple(name.strip() for name in found[1].split(",")), (found[2] or "").strip()) if found else ((), "")
+    for text in declared(source, "targets"):
+        names, _, why = text.partition("(")
+        return tuple(name.strip() for name in names.split(",")), why.removesuffix(")").strip()
+    return (), ""
 
 
 def unmet(required: Requirements, machine: Machine) -> list[str]:
@@ -90,7 +101,7 @@ def unmet(required: Requirements, machine: Machine) -> list[str]:
         gpu = gpus[0]
         if required.sm and gpu.sm < required.sm:
             reasons.append(f"needs sm_{required.sm} or later, found sm_{gpu.sm}")
-        if required.targets and gpu.sm not in {_sm(target) for target in required.targets}:
+        if required.targets and f"sm_{gpu.sm}" not in {target.rstrip("af") for target in required.targets}:
             reasons.append(f"is for {', '.join(required.targets)}, found sm_{gpu.sm}")
     if gpus and gpus[0].memory_gib < required.memory_gib:
         reasons.append(f"needs {required.memory_gib:g} GiB of GPU memory, found {gpus[0].memory_gib:.0f}")
@@ -104,9 +115,7 @@ def unmet(required: Requirements, machine: Machine) -> list[str]:
         reasons.append(f"needs huge pages on request, {HUGE_PAGES} does not give them: a superuser can")
     reasons += [f"needs the module {name}" for name in required.modules if not _importable(name)]
     reasons += [f"needs {tool} on the PATH" for tool in required.tools if shutil.which(tool) is None]
-    if required.headers and not reasons:  # asking nvcc where it looks takes a process
-        from common.python.base.toolkit import find_header
-
+    if not reasons:  # asking nvcc where it looks takes a process
         reasons += [f"needs the header {header}" for header in required.headers if find_header(header) is None]
     return reasons
 
@@ -127,12 +136,13 @@ def imported(name: str, without: str) -> Any:
             del sys.modules[without]
 
 
-def reads_directly(folder: Path, mounts: Path = Path("/proc/mounts")) -> bool:
+def reads_directly(folder: Path) -> bool:
     """Whether a file in this folder can be opened with O_DIRECT, and is then read from a disk.
 
     Some layered filesystems refuse, and so did tmpfs, which takes the flag in newer kernels with only memory behind it.
     """
-    if filesystem(folder.resolve(), mounts.read_text(errors="replace")) == "tmpfs":
+    kind = subprocess.run(["stat", "-f", "-c", "%T", str(folder)], capture_output=True, text=True, check=True).stdout
+    if kind.strip() == "tmpfs":
         return False
     with tempfile.NamedTemporaryFile(dir=folder, prefix="benchmark-") as file:
         try:
@@ -145,13 +155,6 @@ def reads_directly(folder: Path, mounts: Path = Path("/proc/mounts")) -> bool:
 def gives_huge_pages(mode: Path = HUGE_PAGES) -> bool:
     """Whether the kernel, by what it says of itself, makes pages of 2 MiB for memory that madvise asks them for."""
     return mode.is_file() and "[never]" not in mode.read_text()
-
-
-def _sm(target: str) -> int:
-    digits = re.fullmatch(r"sm_(\d+)[af]?", target)
-    if digits is None:
-        raise ValueError(f"target {target!r} is not an architecture: write it as sm_90a")
-    return int(digits[1])
 
 
 def _importable(module: str) -> bool:

@@ -6,7 +6,6 @@ A kernel's code goes to FOLDER/MODULE/NUMBER.KERNEL.ptx and .cubin, in the order
 """
 
 import contextlib
-import importlib
 import io
 import os
 import re
@@ -15,11 +14,9 @@ import warnings
 from pathlib import Path
 from typing import Any
 
-import torch
-from torch._subclasses.fake_tensor import DataDependentOutputException, FakeTensorMode
+from torch._subclasses.fake_tensor import DataDependentOutputException
 
 from common.python.build import triton_targets
-from common.python.workload import Draw, Metered
 
 
 class Keeping(triton_targets.StandIn):
@@ -56,17 +53,10 @@ def main() -> None:
         with contextlib.redirect_stdout(io.StringIO()) as output:
             triton_targets.stand_in(int(sm), output)
             baseline = re.sub(r"\.[a-z]+_", ".baseline_", module.split("__")[0])
-            workload, prepare = importlib.import_module(baseline).workload, importlib.import_module(module).prepare
-            for size, tensors in (("bench", FakeTensorMode), ("test", contextlib.nullcontext)):
-                try:
-                    with tensors():
-                        made = prepare(
-                            **workload.inputs(Draw(torch.device("cpu"), 0, Path(folder)), **workload.sizes[size])
-                        )
-                        (made.step if isinstance(made, Metered) else made)()
-                    break
-                except DataDependentOutputException:  # of a step that reads what lies in host memory
-                    continue
+            try:
+                triton_targets.step_once(module, baseline, "bench", Path(folder))
+            except DataDependentOutputException:  # of a step that reads what lies in host memory
+                triton_targets.step_once(module, baseline, "test", Path(folder))
 
 
 if __name__ == "__main__":

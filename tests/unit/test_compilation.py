@@ -2,6 +2,7 @@
 
 from contextlib import nullcontext
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 from synthetic_run import written
@@ -130,7 +131,7 @@ def test_a_file_that_is_missing_or_wrong_is_a_failure_and_not_a_skip(tmp_path: P
 def place(root: Path) -> Path:
     (pair,) = find_pairs(root)
     task = next(task for task in compilation._tasks(pair, ["sm_90a"]) if task.variant.role == "optimized")
-    return compilation._place(task, {})
+    return compilation._place(task)
 
 
 @pytest.fixture
@@ -179,8 +180,9 @@ def test_that_a_pair_cannot_run_here_is_kept_but_not_that_its_memory_was_short(
 ) -> None:
     file = pair / "ch01" / "optimized_x.py"
     file.write_text(file.read_text() + "requires = needs(gpus=1)\n")
-    answer = {"error": error, "compiling": False}
+    answer = {"status": "skipped", "reason": f"cannot be run without a GPU: {error}"}
     monkeypatch.setattr(compilation, "_compilers", nullcontext)
-    monkeypatch.setattr(compilation, "_record", lambda task, scratch: answer)
+    worker = SimpleNamespace(call=lambda *words, **named: answer)
+    monkeypatch.setattr(compilation, "one_worker", lambda root, log: nullcontext(worker))
     assert sweep(pair)[0].status == "skipped"
     assert place(pair).exists() == kept

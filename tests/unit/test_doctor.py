@@ -39,7 +39,7 @@ def bin_folder(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Path:
     monkeypatch.setenv("PATH", str(tmp_path / "bin"))
     monkeypatch.setattr(doctor, "find_nvcc", lambda: next((Path(p) for p in [shutil.which("nvcc")] if p), None))
     monkeypatch.setattr(toolkit, "TOOLKIT", tmp_path / "toolkit")
-    monkeypatch.setattr(toolkit, "_origin", lambda package: None)
+    monkeypatch.setattr(toolkit, "_folders", lambda package: [])
     (tmp_path / "bin").mkdir()
     return tmp_path / "bin"
 

@@ -11,13 +11,14 @@ from fake_nvml import FakeNvml, refusing
 from synthetic_run import written
 
 from common.python.doctor.check_result import Finding
-from common.python.doctor.gpu import CHECKS, cpu_list, examine_gpus
+from common.python.doctor.gpu import CHECKS, examine_gpus
 
 GIB = 2**30
 PCI = "sys/bus/pci/devices/0000:19:00.0"
 FILES = {
     f"{PCI}/numa_node": "0",
     f"{PCI}/local_cpulist": "0-15",
+    **{f"sys/devices/system/node/node0/cpu{number}/online": "1" for number in range(16)},
     "proc/7/comm": "python3",
 }
 NO = refusing(pynvml.NVML_ERROR_NOT_SUPPORTED)
@@ -134,9 +135,7 @@ def test_a_driver_without_gpus_is_poor(answers: dict[str, Any], tmp_path: Path) 
     assert finding.found == "the driver shows none"
 
 
-@pytest.mark.parametrize(
-    ("written", "cpus"),
-    [("0-3,8", {0, 1, 2, 3, 8}), ("5", {5}), ("", set()), ("0-1,32-33\n", {0, 1, 32, 33})],
-)
-def test_a_list_of_cpus(written: str, cpus: set[int]) -> None:
-    assert cpu_list(written) == cpus
+def test_cpus_of_another_node_are_far(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    monkeypatch.setattr(os, "sched_getaffinity", lambda pid: set(range(18)))
+    finding = findings(tmp_path, {})["NUMA node"]
+    assert (finding.state, "2 CPUs elsewhere" in finding.found) == ("note", True)

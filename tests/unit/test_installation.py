@@ -54,7 +54,7 @@ def test_compilers_write_to_that_folder_and_to_no_other(
     built = cuda.compile_source(tmp_path / "tiny.cu", "sm_90a")
     assert built.path.parent == tmp_path / "caches" / "gpu-benchmark-harness" / "cuda"
     softmax = next(pair for pair in find_pairs(ROOT) if pair.key == "ch09:softmax")
-    place = compilation._place(compilation.Task(softmax, softmax.variants[0], "Triton", "sm_90a"), {})
+    place = compilation._place(compilation.Task(softmax, softmax.variants[0], "Triton", "sm_90a"))
     assert place.parent == tmp_path / "caches" / "gpu-benchmark-harness" / "triton"
     assert [path.name for path in packages.iterdir()] == [f"{DISTRIBUTION}-0.1.0.dist-info"]
 

@@ -1,5 +1,7 @@
-"""The table of ncu's counts, with a stand-in for ncu that prints a page of two kernels."""
+"""The table of ncu's counts, with a stand-in for ncu that prints a page of launches after what a pair says."""
 
+import csv
+import io
 from pathlib import Path
 
 import pytest
@@ -8,38 +10,61 @@ from typer.testing import CliRunner, Result
 
 import tools.analysis.memory_counters as counters
 from common.python.base.machine import Gpu
-from tools.analysis.memory_counters import CONFLICTS, METRICS, READ, REQUESTS, SECTORS, WRITTEN, app
+from common.python.profile.nsight import mark
+from tools.analysis.memory_counters import CONFLICTS, FEWEST, METRICS, PASSES, READ, REQUESTS, SECTORS, WRITTEN, app
 
 HERE = host(Gpu("NVIDIA H200", "GPU-1", 90, 140.0))
 KERNEL = {READ: "1,500,000", WRITTEN: "500,000", SECTORS["ld"]: "160", REQUESTS["ld"]: "10", CONFLICTS[0]: "4"}
+KERNEL |= {PASSES: "7", FEWEST: "5"}
+# The columns of ranges as ncu prints them with --nvtx, the second one empty; CUB opens ranges of its own in the step's.
+KINDS = ("thread Domain:Push/Pop_Range", "Id:Domain:Start/Stop_Range")
+RANGES = [f"{kind}:PL_Type:PL_Value:CLR_Type:Color:Msg_Type:Msg" for kind in KINDS]
+RANGE = '71  "<default domain>:{}:none:none:none:none:none:none"  "CCCL:cub::DeviceReduce::Sum:none:none:none:REG:n/a"'
 
 
-def run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, printed: str) -> Result:
+def page(*variants: str) -> str:
+    """Two launches of each variant's step, in the order of these variants."""
+    lines = io.StringIO()
+    writer = csv.writer(lines, quoting=csv.QUOTE_ALL, lineterminator="\n")
+    writer.writerows([["ID", *RANGES, *METRICS], [""] * (3 + len(METRICS))])
+    for number, variant in enumerate(variant for variant in variants for _ in range(2)):
+        writer.writerow([number, RANGE.format(mark(variant)), "", *(KERNEL.get(metric, "0") for metric in METRICS)])
+    return lines.getvalue()
+
+
+def run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, printed: str, *targets: str, code: int = 0) -> Result:
     ncu = tmp_path / "ncu"
-    ncu.write_text(f"#!/bin/bash\ncat <<'END'\n{printed}\nEND\n")
+    ncu.write_text(f"#!/bin/bash\necho \"$@\" >> {tmp_path}/calls\ncat <<'END'\n{printed}\nEND\nexit {code}\n")
     ncu.chmod(0o755)
     monkeypatch.setattr(counters, "find_program", lambda name: ncu)
     monkeypatch.setattr(counters, "machine", lambda: HERE)
-    return CliRunner().invoke(app, ["ch07:transpose"])
+    monkeypatch.setattr(counters, "compile_source", lambda source, arch: None)
+    return CliRunner().invoke(app, [*targets, "--logs", str(tmp_path / "logs")])
 
 
-def test_counts_of_a_steps_kernels_are_added_up(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    def line(cells: list[str]) -> str:
-        return ",".join(f'"{cell}"' for cell in cells)
-
-    counts = [KERNEL.get(metric, "0") for metric in METRICS]
-    page = [line(["ID", *METRICS]), line([""] * (1 + len(METRICS))), line(["0", *counts]), line(["1", *counts])]
-    done = run(tmp_path, monkeypatch, "\n".join(["==PROF== Connected", *page]))
+def test_a_process_of_ncu_counts_the_pairs_of_a_chapter(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    names = [f"{role}_{name}" for name in ("transpose", "strided_copy") for role in ("baseline", "optimized")]
+    done = run(tmp_path, monkeypatch, page(*names), "ch07:transpose", "ch07:strided_copy")
     assert done.exit_code == 0
-    baseline = done.stdout.splitlines()[2]
-    needed = 16384 * 16384 * 4 / 1e6
-    cells = ["baseline_transpose", "3.0", f"{needed:.1f}", "1.0", f"{needed:.1f}", "16.0", "0.0", "8"]
-    assert baseline == "| " + " | ".join(cells) + " |"
+    needed = f"{16384 * 16384 * 4 / 1e6:.1f}"
+    cells = ["baseline_transpose", "3.0", needed, "0.00", "1.0", needed, "0.00", "16.0", "0.0", "4", "8"]
+    assert done.stdout.splitlines()[2] == "| " + " | ".join(cells) + " |"
+    assert [line.split()[1] for line in done.stdout.splitlines()[2:]] == names
+    (call,) = (tmp_path / "calls").read_text().splitlines()
+    assert [call.count(part) for part in ("--nvtx-include step of", "optimized_strided_copy/", "__tile")] == [4, 1, 0]
 
 
-def test_a_variant_without_counts_is_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    done = run(tmp_path, monkeypatch, "==ERROR== The driver refused")
-    assert (done.exit_code, "memory_counters: optimized_transpose: The driver refused" in done.stderr) == (1, True)
+def test_a_variant_without_counts_is_named_and_the_others_count(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    said = "optimized_transpose: prepare\noptimized_transpose: VariantError: no\n==ERROR== The application ended (1).\n"
+    done = run(tmp_path, monkeypatch, said + page("baseline_transpose"), "ch07:transpose", code=1)
+    assert (done.exit_code, done.stdout.count("transpose")) == (1, 1)
+    assert done.stderr.startswith(
+        "memory_counters: optimized_transpose: VariantError: no (exit code 1: The application"
+    )
+    done = run(tmp_path, monkeypatch, "==ERROR== The driver refused", "ch07:transpose")
+    assert (done.exit_code, "memory_counters: optimized_transpose (The driver refused" in done.stderr) == (1, True)
 
 
 def test_no_target_is_a_usage_error() -> None:

@@ -21,25 +21,23 @@ from common.python.peaks import matrix as peaks_matrix
 from common.python.peaks import memory as peaks_memory
 
 # One block whole, one in part: the kernels see blocks of 16.
-peaks_memory.READ_BLOCK, peaks_memory.L2_BLOCK, peaks_matrix.FMA_BLOCK = 16, 16, 16
-peaks_matrix.FMA_UNROLL = 2
 x = torch.randn(24)
 sums = torch.zeros(2)
-peaks_memory.read_all(x, sums)
+peaks_memory.sum_blocks[(2,)](x, sums, 24, BLOCK=16)
 torch.testing.assert_close(sums, torch.stack([x[:16].sum(), x[16:].sum()]))
 
 out = torch.zeros(24, dtype=torch.int32)
-peaks_memory.write_all(out)
+peaks_memory.write_noise[(2,)](out, 24, BLOCK=16)
 assert len(set(out.tolist())) == 24, out
 
 x, sums = torch.randn(48), torch.zeros(2)
-peaks_memory.read_again(x, sums, passes=4)
+peaks_memory.sum_again[(2,)](x, sums, 3, 4, BLOCK=16)
 blocks = x.view(3, 16).sum(1)
 torch.testing.assert_close(sums, torch.stack([blocks.sum() + blocks[0], blocks.sum() + blocks[1]]))
 
 few, many = torch.zeros(32), torch.zeros(32)
-peaks_matrix.iterate(few, rounds=1)
-peaks_matrix.iterate(many, rounds=200)
+peaks_matrix.chaos[(2,)](few, 1, BLOCK=16, UNROLL=2)
+peaks_matrix.chaos[(2,)](many, 200, BLOCK=16, UNROLL=2)
 noise = np.arange(32, dtype=np.int64) * 0x9E3779B & 0xFFFF
 c = torch.from_numpy(-1.9 + 0.1 * noise / 0x10000).double()
 two = (c * c + c) ** 2 + c
@@ -55,7 +53,7 @@ assert torch.equal(products, a.int() @ b.int().T)
 x = torch.from_numpy(noise / 0x10000).double()
 for every in (0, 1, 2):
     powers = torch.zeros(32)
-    peaks_matrix.exponentiate(powers, 1, every)
+    peaks_matrix.powers[(2,)](powers, 1, BLOCK=16, UNROLL=2, EVERY=every)
     torch.testing.assert_close(powers.double(), (-(-x).exp2()).exp2(), rtol=1.5e-4 if every else 1e-6, atol=0)
 """
 

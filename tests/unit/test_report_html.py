@@ -246,7 +246,7 @@ def test_a_further_variant_stands_alone_without_what_the_baseline_has_said(tmp_p
     assert "Sources: optimized</summary>" not in text
     _, alone = text.split("Sources: wide</summary>")
     assert "return wide" in alone
-    assert "return None" not in alone
+    assert not [code for code in ("return None", "baseline_copy.cu") if code in alone]  # of the baseline
     assert "import torch" not in alone
 
 

@@ -6,8 +6,8 @@ from pathlib import Path
 import pytest
 from synthetic_run import written
 
-from common.python.corpus.discovery import Pair, Variant, choose, find_pairs, read_variant, select
-from common.python.corpus.targets import Folder, TargetError, homes, parse, spelled
+from common.python.corpus.discovery import Pair, Variant, choose, find_pairs, read_variant
+from common.python.corpus.targets import Folder, TargetError, homes, parse
 from common.python.requirements import Requirements, needs
 
 SENTENCE = '"""Each thread copies one element."""\n'
@@ -93,7 +93,7 @@ def test_needs_are_read_from_the_source_and_cuda_needs_a_gpu(line: str, required
         ("needs(colour='red')", "unexpected keyword argument 'colour'"),
         ("needs(gpus=True)", "needs(gpus=True) must be a whole number"),
         ("needs(memory_gib='40')", "needs(memory_gib='40') must be a number of GiB"),
-        ("needs(tools='nsys')", "needs(tools='nsys') must be a list: tools=['nsys']"),
+        ("needs(tools='nsys')", "needs(tools='nsys') must be a list of words"),
         ("needs(tools=[1])", "needs(tools=[1]) must be a list of words"),
     ],
 )
@@ -154,9 +154,9 @@ BOTH = ["baseline_transpose", "optimized_transpose"]
     ],
 )
 def test_the_pairs_named_are_selected_once_in_the_order_in_which_they_are_named(
-    words: list[str], selected: dict[str, list[str]], pairs: list[Pair]
+    words: list[str], selected: dict[str, list[str]], pairs: list[Pair], tmp_path: Path
 ) -> None:
-    found = select(pairs, [target for word in words for target in parse(word)])
+    found = choose(tmp_path, words)
     told = [(pair.key, [variant.name for variant in pair.variants]) for pair in found]
     assert told == [*selected.items()]
 
@@ -199,10 +199,10 @@ def test_a_path_names_a_folder_of_ones_own_and_reads_the_same_from_anywhere(
         (pair,) = choose(tmp_path, [word])
         assert pair.key == "my_kernels:x"
         assert pair.variants[-1].module == "optimized_x", "its files import their neighbours"
-        targets = parse(word)
-        (absolute,) = spelled(targets)
+        target = parse(word, tmp_path)
+        absolute = str(target)
         assert absolute.startswith(f"{tmp_path}/any/my kernels")
-        assert parse(absolute) == targets
+        assert parse(absolute, tmp_path) == target
         assert homes(tmp_path, [absolute])["my_kernels"] == tmp_path / "any" / "my kernels"
     assert [pair.key for pair in choose(tmp_path, ["../ch08", "my kernels"])] == ["ch08:y", "my_kernels:x"]
     assert [pair.key for pair in choose(tmp_path / "any", ["../ch08"])] == ["folder_ch08:y"], "it is no chapter there"

@@ -2,15 +2,17 @@
 
     python -m tools.analysis.memory_counters ch07:transpose ch07:strided_copy > table.md
 
-Each baseline and each optimized file steps once in a process of its own, at `bench` size with cold caches; a step of
-several kernels is added up. "needed" is what the pair's cost says. A load or a store of a warp is a request, and 32
-bytes are a sector: neighbouring lanes need 4 sectors a request for 4 bytes each, 16 for 16. The metrics are described
-at https://docs.nvidia.com/nsight-compute/ProfilingGuide. Exit codes: 0; 1 a variant could not be counted; 2 usage; 4
-there is no ncu or no GPU.
+The baseline and the optimized file of each pair step once, at `bench` size with cold caches; a step of several kernels
+is added up. One process steps the pairs of a chapter that follow each other. "needed" is what a pair's cost says. A
+load or a store of a warp is a request, and 32 bytes are a sector: neighbouring lanes need 4 sectors a request for 4
+bytes each, 16 for 16. A bank conflict is a pass over shared memory beyond the fewest that such an access takes; L1 also
+counts delays by other traffic. The metrics are described at https://docs.nvidia.com/nsight-compute/ProfilingGuide. Exit
+codes: 0; 1 a variant could not be counted; 2 usage; 4 there is no ncu or no GPU.
 """
 
 import sys
-import tempfile
+from concurrent.futures import ThreadPoolExecutor
+from itertools import groupby
 from pathlib import Path
 from typing import Annotated
 
@@ -18,60 +20,87 @@ import pandas
 import typer
 
 from common.python.base.machine import machine
+from common.python.base.results import Cost
+from common.python.base.text import clean
 from common.python.base.toolkit import ROOT, find_program
 from common.python.corpus.discovery import Pair, choose
+from common.python.cuda import compile_source
 from common.python.performance_targets import total
-from common.python.profile.nsight import RAW, Uncaptured, ncu_options, ncu_table, printed_by, step_command
+from common.python.profile import nsight
+from common.python.profile.nsight import Uncaptured, complaint, mark, ncu_table, run_tool
+from common.python.requirements import arch_of
 from tools.cli.benchmark_cli import ended
 from tools.cli.exits import DONE, FAILED, PLAIN, exits
 from tools.cli.roofline import costs
 
 PROGRAM = "memory_counters"
-LIMIT_S = 120.0
+LIMIT_S = 60.0  # of a pair
 READ, WRITTEN = "dram__bytes_read.sum", "dram__bytes_write.sum"
 SECTORS = {op: f"l1tex__t_sectors_pipe_lsu_mem_global_op_{op}.sum" for op in ("ld", "st")}
 REQUESTS = {op: f"l1tex__t_requests_pipe_lsu_mem_global_op_{op}.sum" for op in ("ld", "st")}
+PASSES, FEWEST = "memory_l1_wavefronts_shared", "memory_l1_wavefronts_shared_ideal"
 CONFLICTS = [f"l1tex__data_bank_conflicts_pipe_lsu_mem_shared_op_{op}.sum" for op in ("ld", "st")]
-METRICS = [READ, WRITTEN, *SECTORS.values(), *REQUESTS.values(), *CONFLICTS]
-HEAD = ["variant", "read MB", "needed", "written MB", "needed", "sectors/load", "sectors/store", "bank conflicts"]
+METRICS = [READ, WRITTEN, *SECTORS.values(), *REQUESTS.values(), PASSES, FEWEST, *CONFLICTS]
+HEAD = ["variant", "read MB", "needed", "ratio", "written MB", "needed", "ratio", "sectors/load", "sectors/store"]
+HEAD += ["bank conflicts", "counted by L1"]
 
 
-def count(program: Path, pair: Pair, name: str, scratch: Path) -> pandas.Series:
-    """The metrics of a variant's step, added up over its kernels. Raises Uncaptured."""
-    step = step_command(pair.only({name}), "bench", LIMIT_S, marked=True)
-    words = [program, *RAW, *ncu_options(name, METRICS), *step]
-    kernels = ncu_table(printed_by(words, scratch / f"{name}.log", LIMIT_S))
-    return kernels.droplevel(1, axis="columns")[METRICS].sum()
+def count(program: Path, pairs: list[Pair], log: Path) -> dict[str, pandas.Series | str]:
+    """The metrics of each variant's step, added up over its kernels, or why there are none."""
+    names = [variant.name for pair in pairs for variant in pair.variants]
+    words = [*nsight.RAW, *nsight.ncu_options(names, METRICS)]
+    step = nsight.step_command(pairs, "bench", LIMIT_S, marked=True)
+    try:
+        code, printed = run_tool([program, *words, *step], log, LIMIT_S * len(pairs))
+    except Uncaptured as error:
+        return dict.fromkeys(names, str(error))
+    told = {line.partition(":")[0]: line for line in printed.splitlines()}  # the last that the process said of each
+    why = complaint(printed, code) or "its step has no kernel"
+    found: dict[str, pandas.Series | str] = {name: f"{clean(told.get(name, name))} ({why})" for name in names}
+    try:
+        kernels = ncu_table(printed).droplevel(1, axis="columns")
+    except Uncaptured:
+        return found
+    marks = kernels.filter(like="Push/Pop_Range").squeeze("columns").str.extract(rf"{mark('')}(\w+)", expand=False)
+    numbers = kernels.reindex(columns=METRICS).apply(pandas.to_numeric, errors="coerce")
+    return found | {str(name): of_one.sum(skipna=False) for name, of_one in numbers.groupby(marks)}
 
 
-def row(name: str, seen: pandas.Series, needed: tuple[float, float]) -> list[str]:
-    rates = [seen[SECTORS[op]] / seen[REQUESTS[op]] if seen[REQUESTS[op]] else 0.0 for op in ("ld", "st")]
-    megabytes = [bytes_ / 1e6 for bytes_ in (seen[READ], needed[0], seen[WRITTEN], needed[1])]
-    return [name, *(f"{value:.1f}" for value in (*megabytes, *rates)), f"{seen[CONFLICTS].sum():,.0f}"]
+def row(name: str, seen: pandas.Series, cost: Cost | None) -> list[str]:
+    cells = [name]
+    for bytes_, needed in ((seen[READ], cost and cost.read), (seen[WRITTEN], cost and cost.write)):
+        known = [f"{needed / 1e6:.1f}", f"{bytes_ / needed:.2f}"] if needed else ["", ""]
+        cells += [f"{bytes_ / 1e6:.1f}", *known]
+    cells += [f"{seen[SECTORS[op]] / seen[REQUESTS[op]] if seen[REQUESTS[op]] else 0.0:.1f}" for op in ("ld", "st")]
+    return [*cells, f"{seen[PASSES] - seen[FEWEST]:,.0f}", f"{seen[CONFLICTS].sum():,.0f}"]
 
 
 app = typer.Typer(add_completion=False, **PLAIN)
 
 
 @app.command(help=__doc__)
-def counters(targets: Annotated[list[str], typer.Argument(metavar="TARGET...", help="Pairs or chapters.")]) -> None:
-    with exits(program=PROGRAM):
-        pairs, program = choose(ROOT, targets), find_program("ncu")
-        if program is None or not machine().gpus:
+def counters(
+    targets: Annotated[list[str], typer.Argument(metavar="TARGET...", help="Pairs or chapters.")],
+    logs: Annotated[Path, typer.Option(help="Where what ncu printed is kept.")] = Path("artifacts/counters"),
+) -> None:
+    with exits(logs, PROGRAM):
+        pairs, program, gpus = choose(ROOT, targets), find_program("ncu"), machine().gpus
+        if program is None or not gpus:
             raise RuntimeError("this needs a CUDA GPU and ncu of the CUDA toolkit; nothing was counted")
-    needed, code = costs(ROOT, targets), DONE
+    pairs = [pair.only({f"{role}_{pair.name}" for role in ("baseline", "optimized")}) for pair in pairs]
+    with ThreadPoolExecutor() as pool:  # side by side; of one that does not compile, its step says why
+        for source in (v.path.with_suffix(".cu") for pair in pairs for v in pair.variants if "CUDA" in v.kinds):
+            pool.submit(compile_source, source, arch_of(gpus[0].sm))
+    told, code = costs(ROOT, targets), DONE
+    needed = {v.name: None if isinstance(cost := told[p.key], str) else total(cost) for p in pairs for v in p.variants}
     print("| " + " | ".join(HEAD) + " |", "|" + " --- |" * len(HEAD), sep="\n", flush=True)
-    with tempfile.TemporaryDirectory(prefix="counters-") as scratch:
-        for pair in pairs:
-            cost = needed[pair.key]
-            bytes_ = (0.0, 0.0) if isinstance(cost, str) else (total(cost).read, total(cost).write)
-            for variant in (variant for variant in pair.variants if variant.label in ("baseline", "optimized")):
-                try:
-                    cells = row(variant.name, count(program, pair, variant.name, Path(scratch)), bytes_)
-                    print("| " + " | ".join(cells) + " |", flush=True)
-                except Uncaptured as error:
-                    print(f"{PROGRAM}: {variant.name}: {error}", file=sys.stderr)
-                    code = FAILED
+    for _, group in groupby(pairs, lambda pair: pair.key if pair.isolated else pair.chapter):
+        for variant, seen in count(program, together := [*group], logs / f"{together[0].name}.log").items():
+            if isinstance(seen, str):
+                print(f"{PROGRAM}: {seen}", file=sys.stderr)
+                code = FAILED
+            else:
+                print("| " + " | ".join(row(variant, seen, needed[variant])) + " |", flush=True)
     raise typer.Exit(code)
 
 

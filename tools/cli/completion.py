@@ -9,7 +9,7 @@ from pathlib import Path
 
 import typer
 
-from common.python.corpus.targets import CHAPTERS, PAIR, pair_name
+from common.python.corpus.targets import CHAPTER, CHAPTERS, pair_name
 
 ROOT = Path(__file__).resolve().parents[2]
 
@@ -42,9 +42,9 @@ def targets(root: Path, typed: str) -> list[str]:
 
 
 def _variants(root: Path, chapter: str, role: str) -> list[Path]:
-    if not (named := PAIR.fullmatch(chapter)) or named[2]:
+    if not (named := CHAPTER.fullmatch(chapter)):
         return []
-    found = sorted((root / f"ch{int(chapter[2:]):02}").glob(f"{role}_*.py"))
+    found = sorted((root / f"ch{int(named[1]):02}").glob(f"{role}_*.py"))
     return [path for path in found if re.fullmatch(r"\w+", path.stem)]  # no other is a target, nor fit for a shell
 
 

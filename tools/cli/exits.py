@@ -2,7 +2,6 @@
 
 import errno
 import io
-import math
 import os
 import sys
 import tempfile
@@ -101,15 +100,11 @@ def hush() -> None:
     os.dup2(os.open(os.devnull, os.O_WRONLY), 1)
 
 
-def claims(stack: ExitStack, wait: bool, limit_s: float | None = None) -> Claim:
-    """The function that takes a device's lock for as long as `stack` lives, at once or after waiting for it.
-
-    It waits until this process is `limit_s` seconds old.
-    """
+def claims(stack: ExitStack, wait: bool) -> Claim:
+    """The function that takes a device's lock for as long as `stack` lives, at once or after waiting for it."""
 
     def claim(uuid: str | None) -> None:
-        left_s = math.inf if limit_s is None else max(0.0, limit_s - age_s())
-        stack.enter_context(hold(uuid, told, left_s if wait else 0.0))
+        stack.enter_context(hold(uuid, told, wait))
 
     return claim
 

@@ -5,14 +5,14 @@ import os
 import shutil
 import sys
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import ExitStack, redirect_stdout
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
 from typing import TextIO
 
-from common.python.base.interrupt import Interrupts
+from common.python.base.interrupt import interrupts
 from common.python.base.journal import write
 from common.python.base.results import Manifest, Summary
 from common.python.base.safe_read import read_model
@@ -73,17 +73,17 @@ def measure(options: Options, junit: Path | None, wait: bool = True, as_json: bo
         display = Display()
         with exits(options.artifacts_dir):
             beside = partial(with_refs, ref=options.against, stack=stack, say=told) if options.against else list
-            claim, began = claims(stack, wait, options.suite_timeout), time.monotonic() - age_s()
+            claim, began = claims(stack, wait), time.monotonic() - age_s()
             suite = open_suite(options, display.show, claim=claim, began=began, beside=beside)
         try:
-            with Interrupts(told) as interrupts:
-                suite.asked_to_stop = lambda: interrupts.asked
-                return _run(suite, display, junit, interrupts, data)
+            with interrupts(told) as heard:
+                suite.asked_to_stop = lambda: heard() > 0
+                return _run(suite, display, junit, heard, data)
         except KeyboardInterrupt:  # the second one
             return INTERRUPTED
 
 
-def _run(suite: Suite, display: Display, junit: Path | None, interrupts: Interrupts, data: TextIO | None) -> int:
+def _run(suite: Suite, display: Display, junit: Path | None, heard: Callable[[], int], data: TextIO | None) -> int:
     display.expect(len(suite.pairs))
     try:
         with display:
@@ -91,7 +91,7 @@ def _run(suite: Suite, display: Display, junit: Path | None, interrupts: Interru
         mark_latest(suite.folder)
         there = "" if suite.on_gpu else timed_here(choose(suite.options.root, ["all"]), suite.machine)
         display.finish(summary, suite.folder, there)
-        if interrupts.count < 2:  # the second Ctrl-C was for the report too
+        if heard() < 2:  # the second Ctrl-C was for the report too
             append_to_job_page((suite.folder / "summary.md").read_text() + "\n", os.environ)
             publish(suite.folder, suite.options.root, junit)
         if data is not None:

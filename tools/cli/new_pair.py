@@ -80,9 +80,8 @@ def _address(root: Path, text: str) -> tuple[Folder, str, str]:
     if not colon or not (own or re.fullmatch(r"ch\d{1,4}", chapter)):
         right = "write its folder and name, as in ./kernels:my_pair, or its chapter's, as in ch07:my_pair"
         raise TargetError(f"{quoted(text)} names no new pair: {right}")
-    target = parse(chapter)[0]
-    chapter = chapter.rstrip("/") if own else target.chapter
-    folder = target.folder or Folder(root / chapter, chapter)
+    folder = parse(chapter, root).folder or Folder(root)
+    chapter = chapter.rstrip("/") if own else folder.name
     if folder.package and installed(root):
         raise TargetError(f"a new pair goes into its chapter's folder: {CHECKOUT_ONLY}")
     if folder.package and not folder.path.is_dir():

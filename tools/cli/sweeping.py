@@ -10,7 +10,7 @@ from typing import Any
 
 import typer
 
-from common.python.base.interrupt import Interrupts
+from common.python.base.interrupt import interrupts
 from common.python.base.results import PairResult
 from common.python.base.text import text_table, wide_console
 from common.python.report.rows import blame, gain_text, time_text, verdict_text
@@ -54,12 +54,12 @@ def run_sweep(options: Options, text: str, wait: bool, as_json: bool) -> int:
         raise usage(f"--sweep {text}: {cost}")
     points, unit = [], cost[0].unit or "steps"
     folder = options.artifacts_dir / f"sweep-{datetime.now(timezone.utc).strftime('%Y%m%dT%H%M%SZ')}"
-    with Interrupts(told) as interrupts:
+    with interrupts(told) as heard:
         for value in values:
             with ExitStack() as stack, exits(options.artifacts_dir):
                 changed = replace(options, figure=f"{fixed}{figure}={value}")
                 suite = open_suite(changed, lambda *news: None, lambda line: None, claims(stack, wait))
-                suite.asked_to_stop = lambda: interrupts.asked
+                suite.asked_to_stop = lambda: heard() > 0
                 summary = suite.run()
             if not summary.pairs:
                 break
@@ -69,7 +69,7 @@ def run_sweep(options: Options, text: str, wait: bool, as_json: bool) -> int:
             code = FAILED if result.failed and not lacked_memory(result) else code
     if points:
         _publish(folder, f"{key} by {figure}", figure, unit, points)
-    return INTERRUPTED if interrupts.asked else code
+    return INTERRUPTED if heard() else code
 
 
 def read(text: str) -> tuple[str, list[int]]:

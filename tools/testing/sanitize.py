@@ -200,7 +200,7 @@ def examine(tool: str, run: Pair, own: list[str], program: Path, logs: Path, gpu
         *("--error-exitcode", ERROR_EXIT, "--launch-timeout", START_S, "--show-backtrace", "device"),
         *TOOLS[tool],
         *(part for kernel in only for part in ("--kernel-name", f"kns={kernel}")),
-        *step_command(run, "test", 2 * LIMIT_S),
+        *step_command([run], "test", 2 * LIMIT_S),
     ]
     found = watch(words, log, gpu)
     if found and CAPTURING in log.with_suffix(".out").read_text(errors="replace"):

@@ -7,7 +7,6 @@ import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from types import FrameType
-from typing import Any
 
 FIRST = "Ctrl-C: pairs that have begun are finished and the report written; Ctrl-C again stops now"
 
@@ -16,35 +15,28 @@ class SuiteTimeUp(Exception):
     """The time of the whole suite is over before a pair could begin."""
 
 
-class Interrupts:
-    """A context in which the first SIGINT only sets `asked`, SIGTERM or a second one raises KeyboardInterrupt.
+@contextmanager
+def interrupts(say: Callable[[str], None]) -> Iterator[Callable[[], int]]:
+    """Tells how many were heard inside. The first SIGINT does no more; SIGTERM, or a second, raises KeyboardInterrupt.
 
     Later ones are ignored so that the workers are ended and what was done is written, which takes a second.
     """
+    heard = 0
 
-    def __init__(self, say: Callable[[str], None]) -> None:
-        self._say, self.count = say, 0
-        self._before: dict[int, Any] = {}
-
-    @property
-    def asked(self) -> bool:
-        return self.count > 0
-
-    def __enter__(self) -> "Interrupts":
-        if threading.current_thread() is threading.main_thread():
-            self._before = {number: signal.signal(number, self._heard) for number in (signal.SIGINT, signal.SIGTERM)}
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        for number, handler in self._before.items():
-            signal.signal(number, handler)
-
-    def _heard(self, number: int, frame: FrameType | None) -> None:
-        self.count += 1
-        if number == signal.SIGINT and self.count == 1:
-            self._say(FIRST)
-        elif self.count <= 2:
+    def hear(number: int, frame: FrameType | None) -> None:
+        nonlocal heard
+        heard += 1
+        if number == signal.SIGINT and heard == 1:
+            say(FIRST)
+        elif heard <= 2:
             raise KeyboardInterrupt("SIGTERM" if number == signal.SIGTERM else "")
+
+    before = {number: signal.signal(number, hear) for number in (signal.SIGINT, signal.SIGTERM)}
+    try:
+        yield lambda: heard
+    finally:
+        for number, handler in before.items():
+            signal.signal(number, handler)
 
 
 @contextmanager

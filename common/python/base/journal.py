@@ -1,9 +1,10 @@
 """A run's files as they come: each whole or not there, and a journal that says which results are kept.
 
-The journal is appended and synced after the pair's own files are, so what it names is whole, whenever the process ends.
+The journal is written anew after a pair's own files are synced, so what it names is whole, whenever the process ends.
 """
 
 import os
+from collections.abc import Iterable
 from datetime import datetime, timezone
 from pathlib import Path
 
@@ -44,22 +45,10 @@ def new_folder(place: Path) -> Path:
     return folder
 
 
-def append(folder: Path, result: PairResult) -> None:
-    """Say that this pair's result is kept in its folder. Raises OSError that names the journal."""
-    try:
-        with (folder / JOURNAL).open("a") as journal:
-            journal.write(_line(result))
-            journal.flush()
-            os.fsync(journal.fileno())
-    except OSError as error:
-        raise OSError(error.errno, error.strerror, str(folder / JOURNAL)) from error
-
-
-def rewrite(folder: Path, results: list[PairResult]) -> None:
-    """Write the run's journal anew, with these results, so that the run can be resumed."""
-    write(folder / JOURNAL, "".join(_line(result) for result in results))
-
-
-def _line(result: PairResult) -> str:
-    folder = f"{result.chapter}_{result.name}"
-    return Line(pair=result.key, status=result.status, verdict=result.verdict, folder=folder).model_dump_json() + "\n"
+def keep(folder: Path, results: Iterable[PairResult]) -> None:
+    """Say that these results, and no others, are kept in their folders. Raises OSError that names the journal."""
+    lines = [
+        Line(pair=one.key, status=one.status, verdict=one.verdict, folder=f"{one.chapter}_{one.name}")
+        for one in results
+    ]
+    write(folder / JOURNAL, "".join(line.model_dump_json() + "\n" for line in lines))

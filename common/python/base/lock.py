@@ -2,12 +2,10 @@
 
 import fcntl
 import json
-import math
 import os
 import shlex
 import sys
 import tempfile
-import time
 from collections.abc import Callable
 from datetime import datetime, timezone
 from pathlib import Path
@@ -16,7 +14,6 @@ from typing import IO
 from common.python.base.text import clean
 
 CPU = "cpu"  # what a machine without a GPU locks
-POLL_S = 0.2
 MOST_BYTES = 4096
 Claim = Callable[[str | None], None]  # takes the lock of the GPU with this UUID, or of the CPU
 
@@ -34,35 +31,29 @@ def lock_file(uuid: str | None) -> Path:
     return Path(tempfile.gettempdir()) / "benchmark_cli_locks" / f"{(uuid or CPU).removeprefix('GPU-')}.lock"
 
 
-def hold(uuid: str | None, say: Callable[[str], None], wait_s: float = math.inf) -> IO[bytes]:
+def hold(uuid: str | None, say: Callable[[str], None], wait: bool = True) -> IO[bytes]:
     """Take the lock; closing what is returned gives it back, and so does the end of the process.
 
-    While another holds it, `say` hears once who, and up to `wait_s` seconds are waited. Raises Busy after that, and
-    OSError where no lock file can be made.
+    While another holds it, `say` hears who, and it is waited for; without `wait` that raises Busy. Raises OSError where
+    no lock file can be made.
     """
-    deadline, told = time.monotonic() + wait_s, False
     file = _open(lock_file(uuid))
     try:
-        while not _taken(file):
-            if time.monotonic() >= deadline:
-                raise Busy(f"{name(uuid)} is in use by {holder(file)}")
-            if not told:
-                say(f"{name(uuid)} is in use by {holder(file)}: waiting (--no-wait ends with exit code 4 instead)")
-                told = True
-            time.sleep(min(POLL_S, max(0.0, deadline - time.monotonic())))
-    except BaseException:
-        file.close()
-        raise
+        fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except BlockingIOError:
+        device = f"GPU {uuid}" if uuid else "the CPU"
+        told = f"{device} is in use by {holder(file)}"
+        if not wait:
+            file.close()
+            raise Busy(told) from None
+        say(f"{told}: waiting (--no-wait ends with exit code 4 instead)")
+        fcntl.flock(file, fcntl.LOCK_EX)
     if file.writable():
         started = datetime.now(timezone.utc).isoformat(timespec="seconds")
         about = {"pid": os.getpid(), "command": shlex.join(sys.argv), "started": started}
         file.truncate(0)
         os.pwrite(file.fileno(), json.dumps(about).encode()[:MOST_BYTES], 0)
     return file
-
-
-def name(uuid: str | None) -> str:
-    return f"GPU {uuid}" if uuid else "the CPU"
 
 
 def holder(file: IO[bytes]) -> str:
@@ -84,11 +75,3 @@ def _open(path: Path) -> IO[bytes]:
         return os.fdopen(os.open(path, os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW, 0o644), "r+b", buffering=0)
     except PermissionError:
         return os.fdopen(os.open(path, os.O_RDONLY | os.O_NOFOLLOW), "rb", buffering=0)
-
-
-def _taken(file: IO[bytes]) -> bool:
-    try:
-        fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
-    except BlockingIOError:
-        return False
-    return True

@@ -5,7 +5,6 @@ than all else that it needs.
 """
 
 import os
-import re
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -91,17 +90,6 @@ def host_memory(root: Path = Path("/")) -> int:
         _text(folder / name) for folder in _groups(root, "memory") for name in ("memory.max", "memory.limit_in_bytes")
     ]
     return min([total, *(int(text) for text in limits if text is not None and text != "max")])
-
-
-def filesystem(folder: Path, mounts: str) -> str | None:
-    """The type of the file system that holds a folder, by the text of /proc/mounts; of two at one place, the later."""
-    best, kind = -1, None
-    for line in mounts.splitlines():
-        _, place, type_, *_ = [*line.split(), "", "", ""]
-        mount = Path(re.sub(r"\\([0-7]{3})", lambda octal: chr(int(octal[1], 8)), place))
-        if folder.is_relative_to(mount) and len(mount.parts) >= best:
-            best, kind = len(mount.parts), type_
-    return kind or None
 
 
 def _groups(root: Path, controller: str) -> list[Path]:

@@ -20,8 +20,10 @@ PACKAGES = (
     *("torch", "triton", "numpy", "pydantic", "nvidia-ml-py"),
     *("nvidia-cublas", "nvidia-cudnn-cu13", "nvidia-nccl-cu13"),
 )
-RELEVANT = ("CUDA_", "NCCL_", "NVSHMEM_", "TORCH", "PYTORCH", "TRITON", "OMP_", "MKL_", "CUBLAS", "MALLOC_")
-RELEVANT_NAMES = ("GLIBC_TUNABLES", "LD_PRELOAD")
+RELEVANT = (
+    *("CUDA_", "NCCL_", "NVSHMEM_", "TORCH", "PYTORCH", "TRITON", "OMP_", "MKL_", "CUBLAS"),
+    *("MALLOC_", "GLIBC_TUNABLES", "LD_PRELOAD"),
+)
 
 
 def collect(
@@ -68,11 +70,7 @@ def utc_now() -> str:
 
 def relevant_environment(environment: Mapping[str, str]) -> dict[str, str]:
     """The variables that change how CUDA, torch, Triton, NCCL or the allocators behave."""
-    return {
-        name: value
-        for name, value in sorted(environment.items())
-        if name.startswith(RELEVANT) or name in RELEVANT_NAMES
-    }
+    return {name: value for name, value in sorted(environment.items()) if name.startswith(RELEVANT)}
 
 
 def git_state(root: Path) -> tuple[str | None, bool | None]:

@@ -49,22 +49,14 @@ def prctl(option: int, value: int) -> None:
 
 def _watch(child: int) -> int:
     """Wait for the child, or for the order to end it; its wait status, when no descendant is left."""
+    status = int(signal.SIGKILL)
     while signal.sigwait(HEARD) == signal.SIGCHLD:
-        ended, status = _reap(child)
+        ended, found = os.waitpid(child, os.WNOHANG)
         if ended:
-            end_children()
-            return status
+            status = found
+            break
     end_children()
-    return int(signal.SIGKILL)
-
-
-def _reap(child: int) -> tuple[bool, int]:
-    """Take leave of the children that are dead by now: whether `child` is among them, and its wait status."""
-    with contextlib.suppress(ChildProcessError):
-        while (found := os.waitpid(-1, os.WNOHANG))[0]:
-            if found[0] == child:
-                return True, found[1]
-    return False, 0
+    return status
 
 
 def end_children() -> None:

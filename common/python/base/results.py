@@ -216,6 +216,11 @@ class VariantResult(Model):
     trios: list[Trio] = Field(default=[], description="of a variant whose samples on new inputs took longer")
     speed_of_light: SpeedOfLight | None = Field(default=None, description="with --profile, where ncu is found")
 
+    @property
+    def sound(self) -> bool:
+        """Whether its times may be compared: it was measured, and nothing says that they are of wrong work."""
+        return self.status == "measured" and self.verdict not in ("invalid", "too noisy")
+
 
 class PairResult(Model):
     """One row: a pair on one machine."""
@@ -291,8 +296,7 @@ class PairResult(Model):
 
     def trusted(self, row: VariantResult) -> bool:
         """Whether its numbers may be shown: they were measured and nothing says that they are of wrong work."""
-        verdicts = {self.verdict, row.verdict}
-        return self.status == row.status == "measured" and not verdicts & {"invalid", "too noisy"}
+        return row.sound and self.status == "measured" and self.verdict not in ("invalid", "too noisy")
 
     def spread(self, row: VariantResult) -> Spread | None:
         """The variant's times on the clock of the pair."""

@@ -15,10 +15,16 @@ TOOLKIT = Path("/usr/local/cuda")
 
 def find_nvcc() -> Path | None:
     """nvcc from the PATH, $CUDA_HOME, /usr/local/cuda, or the nvidia-cuda-nvcc wheel; $NVCC, if set, and no other."""
-    homes = [home for home in (os.environ.get("CUDA_HOME"), "/usr/local/cuda", *_wheel_roots()) if home]
-    named = os.environ.get("NVCC")
-    candidates = [named] if named else ["nvcc", *(f"{home}/bin/nvcc" for home in homes)]
-    return next((Path(found) for found in map(shutil.which, candidates) if found), None)
+    return find_program(os.environ.get("NVCC") or "nvcc")
+
+
+def find_program(name: str) -> Path | None:
+    """A program of CUDA's: from the PATH, or else from where toolkits, CUDA's wheels and Triton's keep theirs."""
+    homes = [home for home in (os.environ.get("CUDA_HOME"), TOOLKIT, *_wheel_roots()) if home]
+    folders = [f"{home}/bin" for home in homes]
+    folders += [f"{folder}/backends/nvidia/bin" for folder in _folders("triton")]
+    found = shutil.which(name) or shutil.which(name, path=os.pathsep.join(folders))
+    return Path(found) if found else None
 
 
 def include_dirs() -> list[Path]:
@@ -29,7 +35,7 @@ def include_dirs() -> list[Path]:
     """
     nvcc = find_nvcc()
     bases = [HEADERS, *(_toolkit_includes(nvcc) if nvcc else ()), *(root / "include" for root in _wheel_roots())]
-    bases += [Path(origin).parent / "source" / "include" for origin in [_origin("cutlass_library")] if origin]
+    bases += [folder / "source" / "include" for folder in _folders("cutlass_library")]
     return list(dict.fromkeys(path for base in bases for path in (base, base / "cccl") if path.is_dir()))
 
 
@@ -51,11 +57,14 @@ def _toolkit_includes(nvcc: Path) -> tuple[Path, ...]:
     return *asked, nvcc.resolve().parent.parent / "include"
 
 
-@functools.cache
-def _wheel_roots() -> tuple[Path, ...]:
-    spec = importlib.util.find_spec("nvidia")
-    locations = [Path(p) for p in spec.submodule_search_locations or []] if spec else []
-    return tuple(root for place in locations for root in sorted(place.glob("cu[0-9]*")) if root.is_dir())
+def _wheel_roots() -> list[Path]:
+    return [root for place in _folders("nvidia") for root in sorted(place.glob("cu[0-9]*")) if root.is_dir()]
+
+
+def _folders(package: str) -> list[Path]:
+    """Where the modules of a package are, without importing it; none if it is not installed."""
+    spec = importlib.util.find_spec(package)
+    return [Path(place) for place in spec.submodule_search_locations or []] if spec else []
 
 
 def nvcc_version() -> str | None:
@@ -69,19 +78,3 @@ def nvcc_version() -> str | None:
 def version_text(nvcc: Path) -> str:
     """What this nvcc prints for --version."""
     return subprocess.run([str(nvcc), "--version"], capture_output=True, text=True, check=True).stdout
-
-
-def find_program(name: str) -> Path | None:
-    """A program of CUDA's: from the PATH, or else from where toolkits and Triton's wheel keep theirs."""
-    homes = [Path(home) / "bin" for home in (os.environ.get("CUDA_HOME"), TOOLKIT) if home]
-    beside = [path.resolve().parent for path in [find_nvcc()] if path]
-    wheels = [Path(origin).parent / "backends/nvidia/bin" for origin in [_origin("triton")] if origin]
-    folders = os.pathsep.join(map(str, [*homes, *beside, *wheels]))
-    found = shutil.which(name) or shutil.which(name, path=folders)
-    return Path(found) if found else None
-
-
-def _origin(package: str) -> str | None:
-    """Where a package's __init__.py is, without importing it."""
-    spec = importlib.util.find_spec(package)
-    return spec.origin if spec else None

@@ -27,15 +27,14 @@ from common.python.base.machine import Machine, crowding, machine
 from common.python.base.paths import build_folder
 from common.python.base.toolkit import find_nvcc
 from common.python.build.kernel_use import kernels_of
-from common.python.build.record import ARCHS, Compiled, Language, sm_of
+from common.python.build.record import ARCHS, Compiled, Language, Outcome, sm_of
 from common.python.corpus.discovery import Pair, Variant
-from common.python.corpus.targets import TargetError
 from common.python.cuda import CudaError, compile_source
 from common.python.report.live_view import SILENCE, LiveView
 from common.python.requirements import Requirements, arch_of, cuda_targets, unmet
 from common.python.workers.parallel import at_once
 from common.python.workers.probe import START_LIMIT_S
-from common.python.workers.process import Worker, WorkerError, one_worker, warm_up_forkserver
+from common.python.workers.process import WorkerError, one_worker, warm_up_forkserver
 
 TARGETS = ("sm_80", "sm_89", "sm_90a", "sm_100a", "sm_103a", "sm_120a", "sm_121a")
 LIMIT_S = 300  # for a Triton variant and one architecture; a kernel takes a second or two
@@ -44,7 +43,7 @@ STACK = re.compile("Fatal Python error|Thread 0x|Current thread")  # as faulthan
 LIBRARY = Path(__file__).resolve().parents[3]
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, eq=False)
 class Task:
     """One file to be compiled for one architecture."""
 
@@ -65,22 +64,14 @@ class Task:
     def source(self) -> str:
         return f"{self.pair.chapter}/{self.path.name}"
 
-    def ended(self, status: Any, **fields: Any) -> Compiled:
-        return Compiled(source=self.source, language=self.language, arch=self.arch, status=status, **fields)
-
-    def failed(self, reason: str, **fields: Any) -> Compiled:
-        """A failure, with the line if the reason names one of this file: `x.cu(3): error` or `x.py:3: message`."""
-        place = re.search(rf"{re.escape(self.path.name)}[:(](\d+)", reason)
-        folder = self.pair.folder
-        shown = reason.replace(f"{folder.path}/", f"{folder.name}/")
-        return self.ended("failed", reason=shown, line=int(place[1]) if place else None, **fields)
-
-
-def check_archs(archs: Sequence[str]) -> None:
-    """Raise TargetError, naming the known ones, for an architecture that is not among them, or for none at all."""
-    unknown = [arch for arch in archs if arch not in ARCHS] or ([] if archs else [""])
-    if unknown:
-        raise TargetError(f"{unknown[0]!r} is not an architecture; known are {', '.join(ARCHS)}")
+    def ended(self, status: Outcome, reason: str | None = None, **fields: Any) -> Compiled:
+        """The result; of a failure with the line, if it names one of this file: `x.cu(3): error`, `x.py:3: message`."""
+        if status == "failed" and reason:
+            place = re.search(rf"{re.escape(self.path.name)}[:(](\d+)", reason)
+            fields["line"] = int(place[1]) if place else None
+            reason = reason.replace(f"{self.pair.folder.path}/", f"{self.pair.folder.name}/")
+        fields |= {"source": self.source, "language": self.language, "arch": self.arch}
+        return Compiled(status=status, reason=reason, **fields)
 
 
 def compile_pairs(
@@ -96,37 +87,33 @@ def compile_pairs(
     """
     here = machine()
     tasks = [task for pair in pairs for task in _tasks(pair, archs)]
-    results = {index: ended for index, task in enumerate(tasks) if (ended := _not_compiled(task, here))}
-    made_of: dict[Path, list[Path]] = {}
-    triton = [index for index, task in enumerate(tasks) if index not in results and task.language == "Triton"]
-    places = {index: _place(tasks[index], made_of) for index in triton}
-    for index, place in places.items():
+    results = {task: ended for task in tasks if (ended := _not_compiled(task, here))}
+    places = {task: _place(task) for task in tasks if task not in results and task.language == "Triton"}
+    for task, place in places.items():
         with suppress(OSError, ValueError):  # there is none, or not a whole one
             kept = Compiled.model_validate_json(place.read_text())
-            results[index] = kept.model_copy(update={"source": tasks[index].source, "cached": True, "seconds": 0.0})
-    todo = [index for index in range(len(tasks)) if index not in results]
+            results[task] = kept.model_copy(update={"source": task.source, "cached": True, "seconds": 0.0})
+    todo = [task for task in tasks if task not in results]
     view.expect(len(todo), "compilations")
-    with TemporaryDirectory(prefix="benchmark-triton-", ignore_cleanup_errors=True) as name:
-        scratch = Path(name)
+    with TemporaryDirectory(prefix="benchmark-triton-", ignore_cleanup_errors=True) as scratch:
 
-        def compiled(index: int) -> Compiled:
-            view.begin(tasks[index].name)
-            if index in places:
-                return _compile_kernels(tasks[index], scratch / str(index), places[index])
-            return _compile_source(tasks[index])
+        def compiled(task: Task) -> Compiled:
+            view.begin(task.name)
+            started, place = time.monotonic(), places.get(task)
+            done = _compile_kernels(task, Path(scratch), place) if place else _compile_source(task)
+            return done.model_copy(update={"seconds": time.monotonic() - started})
 
-        with _compilers(scratch) if {*todo} & {*triton} else nullcontext():
-            for index, each in at_once(compiled, todo, jobs or here.cores):
-                results[index] = each
-                view.end(tasks[index].name)
-    return [results[index] for index in range(len(tasks))]
+        with _compilers(Path(scratch)) if {*todo} & {*places} else nullcontext():
+            for task, each in at_once(compiled, todo, jobs or here.cores):
+                results[task] = each
+                view.end(task.name)
+    return [results[task] for task in tasks]
 
 
 def _tasks(pair: Pair, archs: Sequence[str]) -> Iterator[Task]:
     for variant in pair.variants:
         languages: list[Language] = ["CUDA"] * ("CUDA" in variant.kinds or variant.path.with_suffix(".cu").exists())
-        unread = not variant.kinds and b"triton" in variant.path.read_bytes()  # a syntax error fails
-        languages += ["Triton"] * ("Triton" in variant.kinds or unread)
+        languages += ["Triton"] * ("Triton" in variant.kinds)
         for language in languages:
             for arch in archs:
                 yield Task(pair, variant, language, arch)
@@ -141,14 +128,14 @@ def _not_compiled(task: Task, here: Machine) -> Compiled | None:
             return task.ended("failed", reason=f"{variant.path.name} loads it, but there is no {task.source}")
         only, why = cuda_targets(task.path)
         if unknown := [arch for arch in only if arch not in ARCHS]:
-            return task.failed(f"// targets: names {unknown[0]!r}; known: {', '.join(ARCHS)}")
+            return task.ended("failed", f"// targets: names {unknown[0]!r}; known: {', '.join(ARCHS)}")
         if not variant.problem and set(only) != set(required.targets):
             written = f"needs(targets={list(required.targets)})"
-            return task.failed(f"// targets: says {list(only)}, but {variant.path.name} {written}")
+            return task.ended("failed", f"// targets: says {list(only)}, but {variant.path.name} {written}")
         wants = Requirements(headers=required.headers)
     else:
         if variant.problem:
-            return task.failed(variant.problem)
+            return task.ended("failed", variant.problem)
         wants = Requirements(modules=("torch", "triton", *required.modules))
     reasons = [f"for {', '.join(only)} only" + f": {why}" * bool(why)] * bool(only and task.arch not in only)
     reasons += [f"needs sm_{required.sm} or later"] * (sm_of(task.arch) < (required.sm or 0))
@@ -164,54 +151,46 @@ def _not_compiled(task: Task, here: Machine) -> Compiled | None:
 
 
 def _compile_source(task: Task) -> Compiled:
-    started = time.monotonic()
     try:
         built = compile_source(task.path, task.arch)
     except (CudaError, OSError) as error:
-        return task.failed(str(error), seconds=time.monotonic() - started)
-    seconds = time.monotonic() - started
-    return task.ended("compiled", cached=built.cached, seconds=seconds, kernels=kernels_of(built))
+        return task.ended("failed", str(error))
+    return task.ended("compiled", cached=built.cached, kernels=kernels_of(built))
 
 
 # Triton.
 
 
-def _compile_kernels(task: Task, scratch: Path, place: Path) -> Compiled:
-    """What a worker makes of a variant's kernels; `place` keeps the result, unless it may be another later."""
-    compiled = _judged(task, _record(task, scratch))
+def _compile_kernels(task: Task, logs: Path, place: Path) -> Compiled:
+    """What a worker makes of a variant's kernels within the limit, or what became of it and its last words.
+
+    `place` keeps the result, unless it may be another later.
+    """
+    log, required = logs / f"{place.stem}.log", task.variant.required
+    several = task.pair.literals.get("gpus", 1) != 1
+    wants_gpu = bool(required.gpus or required.memory_gib or required.sm or required.targets or several)
+    named = {"variant": task.variant.module, "baseline": task.pair.baseline_module, "arch": task.arch, "log": str(log)}
+    try:
+        with one_worker(task.pair.folder.root.resolve(), log) as worker:
+            compiled = task.ended(**worker.call("call", LIMIT_S, **RECORD, **named, wants_gpu=wants_gpu))
+    except WorkerError as error:
+        last = STACK.split(log.read_text())[0].strip().splitlines()[-1:]
+        ended = error.reason.partition("; ")[0].replace("the worker", "the compiling process", 1)
+        compiled = task.ended("failed", ": ".join([ended, *last]))
     if compiled.status != "failed" and "memory" not in (compiled.reason or ""):  # there may be more next time
         write(place, compiled.model_dump_json())
     return compiled
 
 
-def _judged(task: Task, answer: dict[str, Any]) -> Compiled:
-    """What an answer means. A pair that needs a GPU may fail without one; any other has no excuse."""
-    seconds, required = answer.get("seconds", 0.0), task.variant.required
-    several = task.pair.literals.get("gpus", 1) != 1
-    wants_gpu = required.gpus or required.memory_gib or required.sm or required.targets or several
-    if error := answer["error"]:
-        if answer["compiling"] or not wants_gpu:
-            return task.failed(error, seconds=seconds)
-        return task.ended("skipped", reason=f"cannot be run without a GPU: {error}", seconds=seconds)
-    if not answer["kernels"]:
-        return task.ended("skipped", reason="launches no Triton kernel", seconds=seconds)
-    kernels = {"kernels": answer["kernels"], "at_test_size": answer["at_test_size"]}
-    return task.ended("compiled", reason=answer["note"], seconds=seconds, **kernels)
-
-
 @contextmanager
 def _compilers(folder: Path) -> Iterator[None]:
     """Workers inside see no GPU and have no interpreter of Triton's, on whatever machine: their server is a new one."""
+    from unittest.mock import patch  # slow to load
+
     server: Any = forkserver._forkserver
     server._stop()
-    kept = dict(os.environ)
-    try:
-        os.environ["CUDA_VISIBLE_DEVICES"] = ""
-        os.environ.pop("TRITON_INTERPRET", None)
+    with patch.dict(os.environ, CUDA_VISIBLE_DEVICES="", TRITON_INTERPRET="0"):
         warm_up_forkserver(RECORD["module"])
-    finally:
-        os.environ.clear()
-        os.environ.update(kept)
     try:
         with suppress(WorkerError), one_worker(folder, folder / "first.log") as worker:
             worker.call("refusals", START_LIMIT_S * crowding())  # its server imports torch, which is in no task's time
@@ -220,42 +199,20 @@ def _compilers(folder: Path) -> Iterator[None]:
         server._stop()
 
 
-def _record(task: Task, place: Path) -> dict[str, Any]:
-    """What a worker answers within the limit, or what became of it and its last words."""
-    root, log = task.pair.folder.root.resolve(), place.with_suffix(".log")
-    worker = Worker(root, place, log, {"seed": 0, "reproducible": False})
-    named = {"variant": task.variant.module, "baseline": task.pair.baseline_module, "arch": task.arch, "log": str(log)}
-    try:
-        return dict(worker.call("call", LIMIT_S, **RECORD, **named))
-    except WorkerError as error:
-        last = STACK.split(log.read_text())[0].strip().splitlines()[-1:]
-        ended = error.reason.partition("; ")[0].replace("the worker", "the compiling process", 1)
-        return {"error": ": ".join([ended, *last]), "compiling": True}
-    finally:
-        worker.kill()
-
-
-def _settings() -> dict[str, str]:
-    """What triton reads from the environment and compiles by: all but where it caches and whether it interprets."""
-    names = {name for name in os.environ if name.startswith("TRITON_")} - {"TRITON_INTERPRET", "TRITON_CACHE_DIR"}
-    return {name: os.environ[name] for name in sorted(names)}
-
-
-def _place(task: Task, made_of: dict[Path, list[Path]]) -> Path:
+def _place(task: Task) -> Path:
     """Where the result of a Triton task is kept: by its architecture, its files, the versions and triton's settings."""
     versions = [importlib.metadata.version(name) for name in ("torch", "triton")]
-    digest = hashlib.sha256(json.dumps([task.arch, task.variant.module, versions, _settings()]).encode())
-    own = LIBRARY / "common" / "python" / "build"
-    digest.update((own / "chips.json").read_bytes())
-    for start in (task.path, own / "triton_targets.py"):
-        if start not in made_of:
-            made_of[start] = imports_of(start, task.pair.folder.root)
-        for file in made_of[start]:
-            digest.update(file.read_bytes())
+    free = ("TRITON_INTERPRET", "TRITON_CACHE_DIR")  # by which nothing is compiled otherwise
+    settings = sorted(one for one in os.environ.items() if one[0].startswith("TRITON_") and one[0] not in free)
+    digest = hashlib.sha256(json.dumps([task.arch, task.variant.module, versions, settings]).encode())
+    root, own = task.pair.folder.root, LIBRARY / "common" / "python" / "build"
+    for file in (own / "chips.json", *imports_of(own / "triton_targets.py", root), *imports_of(task.path, root)):
+        digest.update(file.read_bytes())
     name = f"{task.path.parent.name}-{task.path.stem}-{task.arch}-{digest.hexdigest()[:16]}.json"
     return build_folder(toolkit.ROOT) / "triton" / name
 
 
+@cache
 def imports_of(start: Path, root: Path, library: bool = True) -> list[Path]:
     """A file, the files under `root` that it imports, those that they import, and so on; with the `library`'s, too."""
     found, pending = {start}, [start]

@@ -3,34 +3,34 @@
 import time
 from collections import Counter
 from collections.abc import Iterable, Sequence
+from itertools import groupby
 from pathlib import Path
 
 from common.python.base import manifest
 from common.python.base.hardware import KIB
 from common.python.base.journal import new_folder
 from common.python.base.text import clean, counted, text_table, wide_console
-from common.python.build.compilation import TARGETS, check_archs, compile_pairs
+from common.python.build.compilation import TARGETS, compile_pairs
 from common.python.build.kernel_use import KernelUse
-from common.python.build.record import Build, Compiled
+from common.python.build.record import ARCHS, Build, Compiled
 from common.python.corpus.discovery import choose
+from common.python.corpus.targets import TargetError
 from common.python.report.live_view import LiveView, aside
-from common.python.report.markdown import table
-
-Row = tuple[str, ...]
 
 
 def sweep(
     root: Path, targets: Sequence[str], archs: str | None, artifacts_dir: Path, jobs: int | None
 ) -> tuple[Build, Path]:
-    """Compile what the targets name for `archs` (sm_90a,sm_80; None: `TARGETS`); write build.json and build.md.
+    """Compile what the targets name for `archs` (sm_90a,sm_80; None: `TARGETS`); write build.json.
 
-    Returns the build and the new folder that has them. Raises TargetError for targets or architectures that do not
+    Returns the build and the new folder that has it. Raises TargetError for targets or architectures that do not
     exist, and OSError for a folder that cannot be written.
     """
     started = time.monotonic()
     pairs = choose(root, targets)
     names = list(TARGETS) if archs is None else list(dict.fromkeys(name.strip() for name in archs.split(",")))
-    check_archs(names)
+    if unknown := [name for name in names if name not in ARCHS]:
+        raise TargetError(f"{unknown[0]!r} is not an architecture; known are {', '.join(ARCHS)}")
     folder = new_folder(artifacts_dir)
     with LiveView(aside()) as view:
         compiled = compile_pairs(pairs, names, jobs, view)
@@ -47,28 +47,12 @@ def sweep(
         compiled=compiled,
     )
     (folder / "build.json").write_text(build.model_dump_json(indent=1))
-    (folder / "build.md").write_text(build_markdown(build))
     return build, folder
 
 
 def by_source(compiled: Iterable[Compiled]) -> dict[str, list[Compiled]]:
-    """The results of each file, in their order."""
-    found: dict[str, list[Compiled]] = {}
-    for one in compiled:
-        found.setdefault(one.source, []).append(one)
-    return found
-
-
-def table_rows(build: Build) -> list[Row]:
-    """The heading, and a row for each kernel: its file, its name, and what it takes on each architecture."""
-    rows: list[Row] = [("file", "kernel", *build.archs)]
-    for source, results in by_source(build.compiled).items():
-        columns = [_named(one.kernels) for one in results]
-        names = list(dict.fromkeys(name for column in columns for name in column)) or [("", 0)]
-        for number, name in enumerate(names):
-            cells = [_cell(one, column.get(name), number) for one, column in zip(results, columns)]
-            rows.append((source if number == 0 else "", name[0], *cells))
-    return rows
+    """The results of each file, which stand side by side, in their order."""
+    return {source: [*those] for source, those in groupby(compiled, lambda one: one.source)}
 
 
 def _named(kernels: list[KernelUse]) -> dict[tuple[str, int], KernelUse]:
@@ -83,14 +67,10 @@ def _cell(one: Compiled, kernel: KernelUse | None, number: int) -> str:
     if kernel is None:
         return "" if number or one.status == "compiled" else one.status
     words = ["registers unknown" if kernel.registers is None else f"{kernel.registers} regs"]
-    words += [_bytes(kernel.shared_bytes or 0)] * bool(kernel.shared_bytes)
+    words += [f"{(kernel.shared_bytes or 0) / KIB:.4g} KiB"] * bool(kernel.shared_bytes)
     words += [f"{kernel.spill_bytes} B spilled"] * bool(kernel.spill_bytes)
     words += [f"{kernel.stack_bytes} B stack"] * bool(kernel.stack_bytes)
     return ", ".join([*words, *([kernel.matrix] if kernel.matrix else [])])
-
-
-def _bytes(count: int) -> str:
-    return f"{count} B" if count < KIB else f"{count / KIB:.4g} KiB"
 
 
 def remarks(build: Build) -> list[str]:
@@ -124,17 +104,14 @@ def counts(build: Build) -> str:
 
 
 def print_build(build: Build, folder: Path) -> None:
-    """The table; below it the remarks, the counts and the folder."""
-    head, *rows = table_rows(build)
-    wide_console().print(text_table(head, rows, whole=("file", "kernel")))
+    """The table, a row for each kernel with what it takes on each architecture; remarks, counts and folder below it."""
+    rows: list[tuple[str, ...]] = []
+    for source, results in by_source(build.compiled).items():
+        columns = [_named(one.kernels) for one in results]
+        names = list(dict.fromkeys(name for column in columns for name in column)) or [("", 0)]
+        for number, name in enumerate(names):
+            cells = [_cell(one, column.get(name), number) for one, column in zip(results, columns)]
+            rows.append((source if number == 0 else "", name[0], *cells))
+    wide_console().print(text_table(("file", "kernel", *build.archs), rows, whole=("file", "kernel")))
     for line in [*remarks(build), counts(build), f"results: {folder}"]:
         print(line)
-
-
-def build_markdown(build: Build) -> str:
-    """The same for keeping: what compiled it, the table, the remarks."""
-    versions = [f"{name} {build.manifest.versions.get(name) or 'none'}" for name in ("nvcc", "triton", "torch")]
-    head, *rows = table_rows(build)
-    parts = ["# Kernels compiled, none run", counts(build), ", ".join(versions), table(head, rows)]
-    parts.append("\n".join(f"- {line}" for line in remarks(build)))
-    return "\n\n".join(part for part in parts if part) + "\n"

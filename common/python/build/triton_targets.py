@@ -15,7 +15,6 @@ import importlib
 import io
 import os
 import sys
-import time
 import traceback
 import warnings
 from pathlib import Path
@@ -42,37 +41,18 @@ from common.python.workers.commands import Commands
 from common.python.workload import Draw, Metered
 
 TRITON = str(Path(triton.__file__).parent)
+TENSORS: dict[str, Any] = {"bench": FakeTensorMode, "test": contextlib.nullcontext}  # by size
 with FakeTensorMode():
     torch.empty(1).add(1)  # the first operation imports for a second: once in the server, not in every task
 
 
 class StandIn:
-    """As much of triton's CUDA driver as a launch asks for, and a list of the kernels that were launched."""
+    """What takes note of the kernels that triton compiles, and a list of those that were launched."""
 
-    def __init__(self, sm: int, output: io.StringIO) -> None:
-        self.sm, self.output = sm, output
+    def __init__(self, output: io.StringIO) -> None:
+        self.output = output
         self.compiled: dict[bytes, KernelUse] = {}  # by their machine code
         self.launched: list[KernelUse] = []  # since it was last emptied
-        self.utils = SimpleNamespace(load_binary=self.load, get_device_properties=self.properties)
-
-    def get_current_target(self) -> GPUTarget:
-        return GPUTarget("cuda", self.sm, 32)
-
-    def get_current_device(self) -> int:
-        return 0
-
-    def get_current_stream(self, device: int) -> int:
-        return 0
-
-    def get_active_torch_device(self) -> torch.device:
-        return torch.device("cpu")
-
-    def launcher_cls(self, source: Any, metadata: Any) -> Any:
-        return lambda *arguments: None
-
-    def properties(self, device: int) -> dict[str, int]:
-        chip = CHIPS[self.sm]
-        return {"max_shared_mem": chip.shared_bytes, "multiprocessor_count": chip.multiprocessors, "warpSize": 32}
 
     def compiled_one(self, *, metadata: Any, metadata_group: dict[str, Any], **_: Any) -> None:
         """Note a compiled kernel: triton's compilation listener. The log of ptxas stands at the end of the output."""
@@ -109,8 +89,17 @@ def first_that_works(tuner: Any, *arguments: Any, **options: Any) -> Any:
 
 def stand_in(sm: int, output: io.StringIO) -> StandIn:
     """Take the place of the GPU in this process, for triton and for what pairs ask torch of it."""
-    gpu, chip = StandIn(sm, output), CHIPS[sm]
-    driver.set_active(gpu)
+    gpu, chip = StandIn(output), CHIPS[sm]
+    limits = {"max_shared_mem": chip.shared_bytes, "multiprocessor_count": chip.multiprocessors, "warpSize": 32}
+    asked: Any = SimpleNamespace(  # of triton's CUDA driver, by a launch
+        get_current_target=lambda: GPUTarget("cuda", sm, 32),
+        get_current_device=lambda: 0,
+        get_current_stream=lambda device: 0,
+        get_active_torch_device=lambda: torch.device("cpu"),
+        launcher_cls=lambda source, metadata: lambda *arguments: None,
+        utils=SimpleNamespace(load_binary=gpu.load, get_device_properties=lambda device: limits),
+    )
+    driver.set_active(asked)
     knobs.compilation.listener = gpu.compiled_one
     Autotuner.run = first_that_works
     properties = SimpleNamespace(
@@ -132,47 +121,47 @@ def stand_in(sm: int, output: io.StringIO) -> StandIn:
     return gpu
 
 
-def record(worker: Commands, variant: str, baseline: str, arch: str, log: str) -> dict[str, Any]:
-    """Run a variant, a module, at both sizes with a stand-in GPU: the kernels it launched, and what went wrong.
+def record(worker: Commands, variant: str, baseline: str, arch: str, log: str, wants_gpu: bool) -> dict[str, Any]:
+    """Run a variant, a module, at both sizes with a stand-in GPU; the fields of its `Compiled`.
 
-    `error` is why nothing was compiled; `compiling` says whether triton raised it, or the pair. `note` is why the bench
-    size could not be run on fake tensors. `log` is where stderr goes.
+    A pair that `wants_gpu` may fail without one, but for what triton raises; any other has no excuse. `log` is where
+    stderr goes.
     """
     worker.at(variant.rpartition(".")[2], "compilation")
-    started = time.monotonic()
     # A cache of triton's that held anything would hide the log of ptxas.
     os.environ |= {"TRITON_CACHE_DIR": f"{worker.scratch}/triton", "TRITON_DUMP_PTXAS_LOG": "1"}
     torch.set_num_threads(1)  # tasks run side by side
     warnings.simplefilter("ignore")  # torch warns that the address of a fake tensor is not real; its alignment is
-    answer = at_both_sizes(variant, baseline, sm_of(arch), worker.scratch)
-    if answer["compiling"] and ERROR.search(said := Path(log).read_text()):  # by MLIR: what it found wrong, and where
-        answer["error"] += f": {first_error(said)}"
-    return answer | {"seconds": time.monotonic() - started}
-
-
-def at_both_sizes(module: str, baseline: str, sm: int, scratch: Path) -> dict[str, Any]:
-    answer: dict[str, Any] = {"error": None, "compiling": False, "note": None}
-    launched: dict[str, list[dict[str, Any]]] = {}
+    launched, note = dict[str, list[KernelUse]](), None
     with contextlib.redirect_stdout(io.StringIO()) as output:
-        gpu = stand_in(sm, output)
-        for size, tensors in (("bench", FakeTensorMode), ("test", contextlib.nullcontext)):
+        gpu = stand_in(sm_of(arch), output)
+        for size in TENSORS:
             try:
-                workload, prepare = importlib.import_module(baseline).workload, importlib.import_module(module).prepare
-                with tensors():
-                    made = prepare(**workload.inputs(Draw(torch.device("cpu"), 0, scratch), **workload.sizes[size]))
-                    (made.step if isinstance(made, Metered) else made)()
+                step_once(variant, baseline, size, worker.scratch)
             except Exception as error:
-                frames = traceback.extract_tb(error.__traceback__)
+                said, frames = told(variant, error), traceback.extract_tb(error.__traceback__)
                 compiling = any(frame.filename.startswith(TRITON) for frame in frames)
-                said = told(module, error)
-                if size == "test" or compiling:
-                    return answer | {"error": said, "compiling": compiling}
-                answer["note"] = f"compiled for the test size alone: {said}"
+                if compiling and ERROR.search(printed := Path(log).read_text()):  # by MLIR: what was wrong, and where
+                    said += f": {first_error(printed)}"
+                if compiling or (size == "test" and not wants_gpu):
+                    return {"status": "failed", "reason": said}
+                if size == "test":
+                    return {"status": "skipped", "reason": f"cannot be run without a GPU: {said}"}
+                note = f"compiled for the test size alone: {said}"
             else:
-                launched[size], gpu.launched = [use.model_dump() for use in gpu.launched], []
-    if "bench" not in launched:
-        return answer | {"kernels": launched["test"], "at_test_size": []}
-    return answer | {"kernels": launched["bench"], "at_test_size": launched["test"]}
+                launched[size], gpu.launched = gpu.launched, []
+    timed, *odd = launched.values()
+    if not timed:
+        return {"status": "skipped", "reason": "launches no Triton kernel"}
+    return {"status": "compiled", "reason": note, "kernels": timed, "at_test_size": odd[0] if odd else []}
+
+
+def step_once(module: str, baseline: str, size: str, scratch: Path) -> None:
+    """Call the step of a variant, a module, on the CPU; at `bench` size its tensors are fake."""
+    workload, prepare = importlib.import_module(baseline).workload, importlib.import_module(module).prepare
+    with TENSORS[size]():
+        made = prepare(**workload.inputs(Draw(torch.device("cpu"), 0, scratch), **workload.sizes[size]))
+        (made.step if isinstance(made, Metered) else made)()
 
 
 def told(module: str, error: BaseException) -> str:

@@ -4,7 +4,6 @@ import ast
 import difflib
 import os
 import re
-from collections import defaultdict
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cache
@@ -135,7 +134,8 @@ def pairs_in(folder: Folder) -> list[Pair]:
             name = pair_name(path.stem)
             pair = pairs.setdefault(name, Pair(folder, name))
             pair.variants.append(read_variant(path, folder))
-            pair.literals |= pair.variants[-1].literals
+            if pair.variants[-1].role == "baseline":
+                pair.literals = pair.variants[-1].literals
     for pair in pairs.values():
         if order := str(pair.literals.get("rungs", "")).split():
             pair.variants.sort(key=lambda variant: order.index(variant.label) if variant.label in order else -1)
@@ -147,29 +147,29 @@ def read_variant(path: Path, folder: Folder) -> Variant:
     """Role, sentence, kinds and needs of a file, without importing it; what is wrong with it goes into `problem`."""
     role: Role = "baseline" if path.stem.startswith("b") else "optimized" if path.stem.startswith("o") else "peer"
     label = path.stem.split("__", 1)[1] if "__" in path.stem else role
+    read: dict[str, Any] = {"sentence": "", "kinds": (), "required": Requirements()}
     try:
-        return _read(path, folder, role, label, path.read_bytes())
+        source = path.read_bytes()
+        read["kinds"] = tuple(kind for kind, line in IMPORTS.items() if line.search(source)) or ("PyTorch",)
+        read |= _read(source)
+        if "CUDA" in read["kinds"] and not read["required"].gpus:
+            read["required"] = replace(read["required"], gpus=1)
     except (OSError, SyntaxError, ValueError, RecursionError, MemoryError) as error:
         line = getattr(error, "lineno", None) or 1
-        wrong = getattr(error, "msg", error) or "nested too deeply"  # which MemoryError stands for
-        told = f"{folder.name}/{path.name}:{line}: {wrong}"
-        return Variant(path.stem, role, label, path, folder.module(path.stem), "", (), Requirements(), told)
+        wrong = str(getattr(error, "msg", error)) or "nested too deeply"  # which MemoryError stands for
+        read["problem"] = f"{folder.name}/{path.name}:{line}: {wrong[:MOST_QUOTED]}"
+    return Variant(path.stem, role, label, path, folder.module(path.stem), **read)
 
 
 @cache
-def _read(path: Path, folder: Folder, role: "Role", label: str, source: bytes) -> Variant:
+def _read(source: bytes) -> dict[str, Any]:
+    """What a file says of itself. Raises SyntaxError with the line of what is wrong."""
     tree = ast.parse(source)  # of bytes, Python says which line it cannot decode
     sentence = (ast.get_docstring(tree) or "").strip().split("\n", 1)[0]
-    problem = "" if sentence else "1: the first line must be a docstring that says the mechanism"
-    required, wrong = _requirements(tree) if b"requires" in source else (Requirements(), "")
-    kinds = tuple(kind for kind, line in IMPORTS.items() if line.search(source)) or ("PyTorch",)
-    if "CUDA" in kinds and not required.gpus:
-        required = replace(required, gpus=1)
-    literals = workload_literals(tree) if role == "baseline" else {}
-    problem = wrong or problem
-    told = f"{folder.name}/{path.name}:{problem[:MOST_QUOTED]}" if problem else None
-    module = folder.module(path.stem)
-    return Variant(path.stem, role, label, path, module, sentence, kinds, required, told, literals)
+    if not sentence:
+        raise SyntaxError("the first line must be a docstring that says the mechanism")
+    required = _requirements(tree) if b"requires" in source else Requirements()
+    return {"sentence": sentence, "required": required, "literals": workload_literals(tree)}
 
 
 def bindings(tree: ast.Module, name: str) -> list[ast.stmt]:
@@ -196,26 +196,24 @@ def called(statement: ast.stmt) -> ast.Call | None:
     return None
 
 
-def _requirements(tree: ast.Module) -> tuple[Requirements, str]:
-    """The needs that a file declares, and why they cannot be read from its text, the line first, if they cannot."""
+def _requirements(tree: ast.Module) -> Requirements:
+    """The needs that a file declares. Raises SyntaxError where they cannot be read from its text, or are none."""
     found = bindings(tree, "requires")
     if not found:
-        return Requirements(), ""
+        return Requirements()
     statement, call = found[-1], called(found[-1])
-    written = f"{statement.lineno}: `{ast.unparse(statement).splitlines()[0][:MOST_TOLD]}`"
-    unreadable = f"{written} must be `requires = needs(...)`, once, with literal keyword arguments"
+    written, place = ast.unparse(statement).splitlines()[0][:MOST_TOLD], ("", statement.lineno, 1, "")
+    unreadable = f"`{written}` must be `requires = needs(...)`, once, with literal keyword arguments"
     if len(found) > 1 or call is None or ast.unparse(call.func) != "needs" or call.args:
-        return Requirements(), unreadable
+        raise SyntaxError(unreadable, place)
     try:
-        arguments = {str(keyword.arg): ast.literal_eval(keyword.value) for keyword in call.keywords}
+        arguments = {word.arg or "**": ast.literal_eval(word.value) for word in call.keywords}
     except (ValueError, TypeError):
-        return Requirements(), unreadable
-    if any(keyword.arg is None for keyword in call.keywords):  # needs(**COMMON)
-        return Requirements(), unreadable
+        raise SyntaxError(unreadable, place) from None
     try:
-        return needs(**arguments), ""
+        return needs(**arguments)
     except (TypeError, ValueError) as error:
-        return Requirements(), f"{written}: {error}"
+        raise SyntaxError(f"`{written}`: {error}", place) from None
 
 
 def workload_literals(tree: ast.Module) -> dict[str, Any]:
@@ -236,38 +234,30 @@ def survey(root: Path, words: Iterable[str]) -> tuple[list[Pair], list[Target]]:
     Raises TargetError for a word that names nothing, and for two folders of one name.
     """
     pairs = find_pairs(root)
-    chapters = {(root / chapter).resolve(): chapter for chapter in CHAPTERS}
-    targets, folders = list[Target](), dict[str, Folder]()
-    for target in read_targets(words, pairs):
-        folder = target.folder
-        if folder and (chapter := chapters.get(folder.path.resolve())):
-            target = Target(chapter, target.pair, target.variant)
-        elif folder and not os.path.isdir(folder.path):
+    targets = [_target(word.strip(), root, pairs) for word in words]
+    own: dict[str, Folder] = {}
+    for folder in (target.folder for target in targets if target.folder and not target.folder.package):
+        if not os.path.isdir(folder.path):
             raise TargetError(f"{quoted(str(folder.path))} is not a target: there is no such folder; {FORMS}")
-        elif folder and folders.setdefault(folder.name, folder) != folder:
-            both = f"{folders[folder.name].path} and {folder.path}"
+        if own.setdefault(folder.name, folder) != folder:
+            both = f"{own[folder.name].path} and {folder.path}"
             raise TargetError(f"{both} are both called {folder.name} in results: take them one after the other")
-        targets.append(target)
-    return pairs + [pair for folder in folders.values() for pair in pairs_in(folder)], targets
+    return pairs + [pair for folder in own.values() for pair in pairs_in(folder)], targets
 
 
-def read_targets(words: Iterable[str], pairs: Iterable[Pair]) -> list[Target]:
-    """The targets that words name; a pair's name or a chapter's number is enough where it is the only one.
+def _target(word: str, root: Path, pairs: Iterable[Pair]) -> Target:
+    """What a word names; a pair's name or a chapter's number is enough where it is the only one.
 
     Raises TargetError, which offers the nearest pair where a word looks like one.
     """
-    targets, chapters = list[Target](), defaultdict[str, list[str]](list)
-    for pair in pairs:
-        chapters[pair.name].append(pair.chapter)
-    for word in map(str.strip, words):
-        named = chapters.get(word, [])
-        if len(named) > 1:
-            raise TargetError(f"{quoted(word)} is a pair of {' and '.join(named)}: write {named[0]}:{word}")
-        try:
-            targets += [Target(named[0], word)] if named else parse(f"ch{word}" if NUMBER.fullmatch(word) else word)
-        except TargetError as error:
-            raise TargetError(f"{error}{_meant(word, pairs)}") from None
-    return targets
+    named = [pair for pair in pairs if pair.name == word]
+    if len(named) > 1:
+        chapters = " and ".join(pair.chapter for pair in named)
+        raise TargetError(f"{quoted(word)} is a pair of {chapters}: write {named[0].key}")
+    try:
+        return Target(named[0].folder, word) if named else parse(f"ch{word}" if NUMBER.fullmatch(word) else word, root)
+    except TargetError as error:
+        raise TargetError(f"{error}{_meant(word, pairs)}") from None
 
 
 def _meant(word: str, pairs: Iterable[Pair]) -> str:
@@ -283,28 +273,24 @@ def _meant(word: str, pairs: Iterable[Pair]) -> str:
 def select(pairs: list[Pair], targets: Iterable[Target]) -> list[Pair]:
     """The pairs that the targets name, each once, in the order in which they are named.
 
-    Raises TargetError for a chapter without pairs, an unknown pair or an unknown file.
+    Raises TargetError for a folder without pairs, an unknown pair or an unknown file.
     """
     wanted: dict[str, set[str]] = {}
-    targets = list(targets)
     for target in targets:
-        here = [pair for pair in pairs if pair.chapter == target.chapter]
-        if not here and target.folder:
-            files = "baseline_x.py and optimized_x.py, which `benchmark_cli new` writes"
-            raise TargetError(f"{target.folder.path} has no pairs: a pair is {files}")
-        if not here and len(targets) < len(CHAPTERS):  # `all` passes over chapters that are not written yet
-            chapters = sorted({pair.chapter for pair in pairs})
-            raise TargetError(f"{target.chapter} has no pairs; chapters with pairs: {', '.join(chapters) or 'none'}")
+        here = [pair for pair in pairs if target.is_in(pair.chapter)]
         named = [pair for pair in here if target.pair in (None, pair.name)]
-        if not named and here:
-            moved = [pair.key for pair in pairs if pair.name == target.pair]  # it is in another chapter
-            hint = nearest(f"{target.chapter}:{target.pair}", moved or [pair.key for pair in here])
-            raise TargetError(f"{target.chapter}:{target.pair} is not a pair{hint}")
+        if target.folder and not here:
+            files = "baseline_x.py and optimized_x.py, which `benchmark_cli new` writes"
+            raise TargetError(f"{target.folder.name} has no pairs: a pair is {files}")
+        if here and not named:
+            key = f"{here[0].chapter}:{target.pair}"
+            elsewhere = [pair.key for pair in pairs if pair.name == target.pair]
+            raise TargetError(f"{key} is not a pair{nearest(key, elsewhere or [pair.key for pair in here])}")
         for pair in named:
             known = [variant.name for variant in pair.variants]
             if target.variant is not None and target.variant not in known:
                 hint = nearest(target.variant, known)
-                raise TargetError(f"{target.chapter}/{target.variant}.py does not exist{hint}")
+                raise TargetError(f"{pair.chapter}/{target.variant}.py does not exist{hint}")
             wanted.setdefault(pair.key, set()).update([target.variant] if target.variant else known)
     by_key = {pair.key: pair for pair in pairs}
     return [by_key[key].only(names) for key, names in wanted.items()]

@@ -12,9 +12,9 @@ from dataclasses import dataclass
 from pathlib import Path
 
 CHAPTERS = tuple(f"ch{number:02}" for number in range(1, 21))
+CHAPTER = re.compile(r"ch([0-9]{1,4})")
 VARIANT = re.compile(r"(?:baseline|optimized|peer)_\w{1,255}")
-FILE = re.compile(rf"(ch[0-9]{{1,4}})/({VARIANT.pattern})\.py")
-PAIR = re.compile(r"(ch[0-9]{1,4})(?::(\w{1,255}))?")
+IN_CHAPTER = re.compile(rf"{CHAPTER.pattern}(?::(\w{{1,255}})|/({VARIANT.pattern})\.py)?")
 PATH = re.compile(r"(?!ch[0-9]{1,4}/)([^\0]+?)(?::(\w{1,255}))?")
 FORMS = "write ch07, ch07:transpose, ch07/optimized_transpose.py, all, or a folder of your own such as ./kernels"
 MOST_TOLD = 100  # characters of a word that is no target
@@ -35,12 +35,16 @@ class Folder:
     def name(self) -> str:
         """What its pairs are listed under. That of no other folder is a chapter's."""
         plain = re.sub(r"[^\w.-]", "_", self.path.name)
-        return self.package or ("folder_" * (PAIR.fullmatch(plain) is not None or not plain) + plain)
+        return self.package or ("folder_" * (CHAPTER.fullmatch(plain) is not None or not plain) + plain)
 
     @property
     def root(self) -> Path:
         """Where Python finds its modules."""
         return self.path.parent if self.package else self.path
+
+    def __str__(self) -> str:
+        """The word for it, wherever it is read."""
+        return self.package or str(self.path)
 
     def module(self, stem: str) -> str:
         """What a file of it is imported as."""
@@ -49,51 +53,46 @@ class Folder:
 
 @dataclass(frozen=True)
 class Target:
-    """A chapter or another folder, a pair of it, or one file of that pair."""
+    """A folder, a pair of it, or one file of that pair; without a folder, all chapters."""
 
-    chapter: str  # or the folder's name
+    folder: Folder | None = None
     pair: str | None = None
     variant: str | None = None  # file stem
-    folder: Folder | None = None  # that is no chapter
 
     def __str__(self) -> str:
-        """The word for it, wherever it is read."""
-        place = str(self.folder.path) if self.folder else self.chapter
+        place = str(self.folder or "all")
         return f"{place}/{self.variant}.py" if self.variant else f"{place}:{self.pair}" if self.pair else place
 
+    def is_in(self, chapter: str) -> bool:
+        """Whether it is in the folder that results know by this name."""
+        return chapter == self.folder.name if self.folder else chapter in CHAPTERS
 
-def parse(text: str) -> list[Target]:
-    """The targets that one word names, which need not exist.
+
+def parse(text: str, root: Path) -> Target:
+    """What a word names, which need not exist; `root` is where chapters are.
 
     Raises TargetError for a word of no known form or a chapter out of range.
     """
     text = text.strip()
     if text == "all":
-        return [Target(chapter) for chapter in CHAPTERS]
-    if file := FILE.fullmatch(text):
-        stem = file[2]
-        return [Target(_chapter(file[1], text), pair_name(stem), stem)]
-    if pair := PAIR.fullmatch(text):
-        return [Target(_chapter(pair[1], text), pair[2])]
-    if (path := PATH.fullmatch(text)) and ("/" in path[1] or "." in path[1] or os.path.isdir(path[1])):
-        return [_in_folder(Path(os.path.realpath(path[1])), path[2], text)]
-    raise TargetError(f"{quoted(text)} is not a target: {FORMS}")
-
-
-def _in_folder(path: Path, pair: str | None, text: str) -> Target:
-    if path.suffix != ".py":
-        folder = Folder(path)
-        return Target(folder.name, pair, folder=folder)
-    if pair or not VARIANT.fullmatch(path.stem):
-        raise TargetError(f"{quoted(text)} is no file of a pair: name baseline_x.py, optimized_x.py or peer_x__lib.py")
-    folder = Folder(path.parent)
-    return Target(folder.name, pair_name(path.stem), path.stem, folder)
-
-
-def spelled(targets: Iterable[Target]) -> list[str]:
-    """Words for these targets, wherever they are read."""
-    words = [str(target) for target in targets]
-    return ["all", *(word for word in words if word not in CHAPTERS)] if {*CHAPTERS} <= {*words} else words
+        return Target()
+    if named := IN_CHAPTER.fullmatch(text):
+        chapter = f"ch{int(named[1]):02}"
+        if chapter not in CHAPTERS:
+            raise TargetError(f"{quoted(text)} is not a target: chapters are ch01 to ch20")
+        pair = pair_name(named[3]) if named[3] else named[2]
+        return Target(Folder(root / chapter, chapter), pair, named[3])
+    named = PATH.fullmatch(text)
+    if named is None or not ("/" in named[1] or "." in named[1] or os.path.isdir(named[1])):
+        raise TargetError(f"{quoted(text)} is not a target: {FORMS}")
+    path, pair, variant = Path(os.path.realpath(named[1])), named[2], None
+    if path.suffix == ".py":
+        if pair or not VARIANT.fullmatch(path.stem):
+            files = "baseline_x.py, optimized_x.py or peer_x__lib.py"
+            raise TargetError(f"{quoted(text)} is no file of a pair: name {files}")
+        path, pair, variant = path.parent, pair_name(path.stem), path.stem
+    is_chapter = path.name in CHAPTERS and path.parent == root.resolve()
+    return Target(Folder(root / path.name, path.name) if is_chapter else Folder(path), pair, variant)
 
 
 def homes(root: Path, words: Iterable[str]) -> dict[str, Path]:
@@ -101,7 +100,8 @@ def homes(root: Path, words: Iterable[str]) -> dict[str, Path]:
     found = {chapter: root / chapter for chapter in CHAPTERS}
     for word in words:
         with suppress(TargetError):  # of a run that another version wrote
-            found |= {target.chapter: target.folder.path for target in parse(word) if target.folder}
+            if folder := parse(word, root).folder:
+                found[folder.name] = folder.path
     return found
 
 
@@ -119,10 +119,3 @@ def nearest(word: str, known: Sequence[str]) -> str:
 def quoted(word: str) -> str:
     """A word as it may be shown: on one line, without what moves a cursor, and not all of it where it is long."""
     return repr(word if len(word) <= MOST_TOLD else f"{word[:MOST_TOLD]}...")
-
-
-def _chapter(text: str, word: str) -> str:
-    chapter = f"ch{int(text[2:]):02}"
-    if chapter not in CHAPTERS:
-        raise TargetError(f"{quoted(word)} is not a target: chapters are ch01 to ch20")
-    return chapter

@@ -37,11 +37,6 @@ class Board:
         except pynvml.NVMLError:
             return None
 
-    @property
-    def pci(self) -> Path:
-        where = self.ask("PciInfo")
-        return self.root / f"sys/bus/pci/devices/{where.domain:04x}:{where.bus:02x}:{where.device:02x}.0"
-
     def smi(self, option: str) -> str:
         return f"sudo nvidia-smi -i {self.index} {option}"
 
@@ -136,22 +131,16 @@ def nvlink(board: Board) -> Answer:
 
 
 def numa(board: Board) -> Answer:
-    node, near = int(text(board.pci / "numa_node")), text(board.pci / "local_cpulist")
+    where = board.ask("PciInfo")
+    device = board.root / f"sys/bus/pci/devices/{where.domain:04x}:{where.bus:02x}:{where.device:02x}.0"
+    node, near = int(text(device / "numa_node")), text(device / "local_cpulist")
     if not near:
         raise ValueError("/sys names no CPUs near it, as on some virtual machines")
     found = f"node {node}, CPUs {near}" if node >= 0 else f"the host's only one, CPUs {near}"
-    far = len(os.sched_getaffinity(0) - cpu_list(near)) if node >= 0 else 0
+    its_own = (board.root / f"sys/devices/system/node/node{node}").glob("cpu[0-9]*")
+    far = len(os.sched_getaffinity(0) - {int(cpu.name.removeprefix("cpu")) for cpu in its_own}) if node >= 0 else 0
     found += f"; this process may also run on {counted(far, 'CPU')} elsewhere" * bool(far)
     return wanted(not far, found, f"numactl --cpunodebind={node} --membind={node} benchmark_cli run ...")
-
-
-def cpu_list(written: str) -> set[int]:
-    """The CPUs in the kernel's notation: "0-3,8" is 0, 1, 2, 3 and 8. Raises ValueError for anything else."""
-    cpus: set[int] = set()
-    for part in filter(None, written.strip().split(",")):
-        first, _, last = part.partition("-")
-        cpus.update(range(int(first), int(last or first) + 1))
-    return cpus
 
 
 def processes(board: Board) -> Answer:

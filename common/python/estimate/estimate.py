@@ -20,7 +20,6 @@ WEIGHT_BYTES = {"fp32": 4.0, "bf16": 2.0, "fp16": 2.0, "fp8": 1.0, "int8": 1.0, 
 CACHE_BYTES = {"fp32": 4.0, "bf16": 2.0, "fp16": 2.0, "fp8": 1.0, "int8": 1.0}
 # What multiplies: integer weights are dequantised to bf16 on the way (weight-only quantisation).
 ARITHMETIC = {"fp32": "fp32", "bf16": "bf16", "fp16": "fp16", "fp8": "fp8", "int8": "bf16", "int4": "bf16"}
-WHOLE = ("fp32", "bf16", "fp16")  # dtypes that all weights have; of the others only the layers' matrices
 USABLE = 0.9  # of a GPU's memory: the rest is for activations and the CUDA context, as vLLM's gpu_memory_utilization
 
 
@@ -57,7 +56,7 @@ def parameters(model: Model) -> int:
 
 def _width(case: Case) -> float:
     """Bytes of a weight outside the layers' matrices: quantised checkpoints keep those in bf16."""
-    return WEIGHT_BYTES[case.weights if case.weights in WHOLE else "bf16"]
+    return max(WEIGHT_BYTES[case.weights], WEIGHT_BYTES["bf16"])
 
 
 def read_bytes(case: Case) -> float:

@@ -22,28 +22,31 @@ LEAST = {  # factor from the median of the hosts within which no host stands apa
     "the host's pace": MOST_PACE,
     "the control": 1 + MARGIN,
 }
-Measured = tuple[PairResult, Manifest, Survey | None]
-Host = tuple[str | None, str, str]  # device, hostname, UUID of the GPU
 
 
-def stand_apart(measured: Iterable[Measured]) -> dict[str, list[str]]:
+def stand_apart(measured: Iterable[tuple[PairResult, Manifest, Survey | None]]) -> dict[str, list[str]]:
     """A note on each pair whose host is unlike the others with such a device, by the pair's key.
 
     It says by which factor a time is above or below the median of the hosts.
     """
-    pairs, readings = defaultdict[Host, list[str]](list), defaultdict[Host, dict[str, list[float]]](dict)
+    pairs = defaultdict[tuple[str | None, str], list[str]](list)  # by device and host
+    seen = defaultdict[tuple[str | None, str], dict[str, list[float]]](dict)  # logarithms by device, name and host
     for result, about, survey in measured:
         gpus = about.machine.gpus if result.device != "cpu" else []
-        host = (result.device, about.machine.hostname, gpus[0].uuid if gpus else "")
-        pairs[host].append(result.key)
+        host = " ".join([about.machine.hostname, *(gpu.uuid for gpu in gpus[:1])])
+        pairs[result.device, host].append(result.key)
         for name, value in _readings(result, survey).items():
-            readings[host].setdefault(name, []).append(value)
-    notes = dict[str, list[str]]()
-    for host, keys in pairs.items():
-        alike = {other: readings[other] for other in pairs if other[0] == host[0]}
-        found = [text for name in LEAST if (text := _apart(name, host, alike))]
-        name = " ".join(filter(None, host[1:]))
-        notes |= {key: [f"{STANDS_APART}, {name}: {', '.join(found)}"] for key in keys if found}
+            seen[result.device, name].setdefault(host, []).append(math.log(value))
+    notes = defaultdict[str, list[str]](list)
+    for (device, name), hosts in seen.items():
+        logs = {host: median(values) for host, values in hosts.items()}
+        middle = median(logs.values())
+        usual = USUAL * median(abs(log - middle) for log in logs.values())
+        for host, log in logs.items():
+            if len(logs) >= FEWEST_HOSTS and abs(log - middle) > max(usual, math.log(LEAST[name])):
+                found = f"{name} at {math.exp(log - middle):.2f} times the median time of {len(logs)} hosts"
+                for key in pairs[device, host]:
+                    notes[key].append(f"{STANDS_APART}, {host}: {found}")
     return notes
 
 
@@ -56,15 +59,3 @@ def _readings(result: PairResult, survey: Survey | None) -> dict[str, float]:
     if result.control:
         found["the control"] = math.exp(abs(math.log(result.control.ratio)))
     return found
-
-
-def _apart(name: str, host: Host, alike: dict[Host, dict[str, list[float]]]) -> str | None:
-    """`hbm_copy at 1.25 times the median of 8 hosts`, if that is beyond what is usual among them."""
-    logs = {other: math.log(median(known[name])) for other, known in alike.items() if name in known}
-    if host not in logs or len(logs) < FEWEST_HOSTS:
-        return None
-    middle = median(logs.values())
-    usual = USUAL * median(abs(log - middle) for log in logs.values())
-    if abs(logs[host] - middle) <= max(usual, math.log(LEAST[name])):
-        return None
-    return f"{name} at {math.exp(logs[host] - middle):.2f} times the median time of {len(logs)} hosts"

@@ -59,9 +59,8 @@ def names_of(pairs: Sequence[Pair]) -> dict[str, list[str]]:
     whole = {pair.key: len(pair.variants) for pair in found}
     names = {}
     for pair in pairs:
-        place = pair.folder.package or pair.folder.path
-        files = [f"{place}/{variant.name}.py" for variant in pair.variants]
-        names[pair.key] = [f"{place}:{pair.name}"] if len(files) == whole[pair.key] else files
+        files = [f"{pair.folder}/{variant.name}.py" for variant in pair.variants]
+        names[pair.key] = [f"{pair.folder}:{pair.name}"] if len(files) == whole[pair.key] else files
     return names
 
 

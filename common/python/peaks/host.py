@@ -7,8 +7,9 @@ import fcntl
 import mmap
 import os
 import tempfile
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
+from functools import partial
 from pathlib import Path
 
 import numpy as np
@@ -31,7 +32,7 @@ BATCHES = 16  # in the file: 512 MiB
 
 PCIE_BYTES = 256 * MIB
 CALLS = 1000  # in a sample of launches, and nodes in a graph
-COMPILED_SAMPLES, WARM_CALLS = 24, 20
+COMPILED_SAMPLES = 24
 
 
 def buffer_bytes() -> int:
@@ -68,16 +69,11 @@ def parallel_copy(target: Tensor, source: Tensor) -> Step:
     return lambda: list(pool.map(np.copyto, targets, sources))
 
 
-def disk_write_ways() -> Iterator[Way]:
+def disk_ways(write: bool) -> Iterator[Way]:
     disk = DiskFile()
-    yield Way(disk.method, BATCH * CHUNK, lambda: disk.move(write=True))
-
-
-def disk_read_ways() -> Iterator[Way]:
-    disk = DiskFile()
-    for _ in range(BATCHES):
+    for _ in range(0 if write else BATCHES):  # what is read must have been written
         disk.move(write=True)
-    yield Way(disk.method, BATCH * CHUNK, lambda: disk.move(write=False))
+    yield Way(disk.method, BATCH * CHUNK, lambda: disk.move(write))
 
 
 class DiskFile:
@@ -107,18 +103,14 @@ class DiskFile:
             raise OSError(errno.EIO, f"moved {sum(done)} of {BATCH * CHUNK} bytes")
 
 
-def host_buffer(pinned: bool) -> Tensor:
-    """Random bytes in host memory, drawn on the GPU because a CPU takes a second for them."""
-    host = torch.empty(PCIE_BYTES, dtype=torch.uint8, pin_memory=pinned)
-    return host.copy_(device_buffer())
-
-
-def device_buffer() -> Tensor:
-    return torch.randint(0, 256, (PCIE_BYTES,), dtype=torch.uint8, device="cuda")
+def pcie_buffers(pinned: bool) -> tuple[Tensor, Tensor]:
+    """The same random bytes in host memory and on the GPU, where drawing them is quick: a CPU takes a second."""
+    device = torch.randint(0, 256, (PCIE_BYTES,), dtype=torch.uint8, device="cuda")
+    return torch.empty(PCIE_BYTES, dtype=torch.uint8, pin_memory=pinned).copy_(device), device
 
 
 def pcie_ways(to_gpu: bool, pinned: bool) -> Iterator[Way]:
-    host, device = host_buffer(pinned), device_buffer()
+    host, device = pcie_buffers(pinned)
     kind = "page-locked" if pinned else "pageable"
     source, target = (host, device) if to_gpu else (device, host)
     method = f"copy_ of 256 MiB, {kind} host memory"
@@ -126,12 +118,12 @@ def pcie_ways(to_gpu: bool, pinned: bool) -> Iterator[Way]:
 
 
 def pcie_both_ways() -> Iterator[Way]:
-    hosts, devices = [host_buffer(True) for _ in range(2)], [device_buffer() for _ in range(2)]
+    (source_up, target_up), (target_down, source_down) = pcie_buffers(True), pcie_buffers(True)
     up, down = torch.cuda.Stream(), torch.cuda.Stream()
 
     def step() -> None:
         current = torch.cuda.current_stream()
-        for stream, target, source in ((up, devices[0], hosts[0]), (down, hosts[1], devices[1])):
+        for stream, target, source in ((up, target_up, source_up), (down, target_down, source_down)):
             stream.wait_stream(current)
             with torch.cuda.stream(stream):
                 target.copy_(source, non_blocking=True)
@@ -141,24 +133,28 @@ def pcie_both_ways() -> Iterator[Way]:
     yield Way("copy_ of 256 MiB each way on two streams, both counted", 2 * PCIE_BYTES, step)
 
 
-def launch_ways() -> Iterator[Way]:
-    x = torch.zeros(1, device="cuda")
+def repeated(call: Step) -> Step:
+    """A step that makes CALLS calls."""
 
     def step() -> None:
         for _ in range(CALLS):
-            x.add_(1.0)
+            call()
 
-    yield Way(f"{CALLS} one-element add_ on end, until the GPU is done", CALLS, step)
+    return step
+
+
+def launch_ways() -> Iterator[Way]:
+    add = partial(torch.zeros(1, device="cuda").add_, 1.0)
+    yield Way(f"{CALLS} one-element add_ on end, until the GPU is done", CALLS, repeated(add))
 
 
 def graph_ways() -> Iterator[Way]:
-    x = torch.zeros(1, device="cuda")
-    x.add_(1.0)
+    step = repeated(partial(torch.zeros(1, device="cuda").add_, 1.0))
+    step()
     torch.cuda.synchronize()
     graph = torch.cuda.CUDAGraph()
     with torch.cuda.graph(graph):
-        for _ in range(CALLS):
-            x.add_(1.0)
+        step()
     yield Way(f"a chain of {CALLS} one-element add_ in one CUDA graph", CALLS, graph.replay)
 
 
@@ -172,23 +168,13 @@ def compile_peak(name: str, timer: Timer) -> Peak:
         return x + 1.0
 
     x = torch.zeros(1, device="cuda")
-    compiled = torch.compile(plain, backend="eager")
-    for _ in range(WARM_CALLS):
-        compiled(x)
+    steps = [repeated(partial(call, x)) for call in (torch.compile(plain, backend="eager"), plain)]
     differences, states = [], []
     for _ in range(COMPILED_SAMPLES):  # in turns, so that a drift of the host's clock is in both
-        ours, theirs = (timer(_calls(call, x), 0.0, 1) for call in (compiled, plain))
+        ours, theirs = (timer(step, 0.0, 1) for step in steps)
         differences.append(ours.times[0] - theirs.times[0])
         states += theirs.states
     if min(differences) <= 0:
         raise Unavailable("calls vary by more than compilation adds to them")
     method = f"{CALLS} calls of a compiled one-operator function (backend eager) less those of the function itself"
     return summarise(name, "s", CALLS, Series(differences, states), method)
-
-
-def _calls(call: Callable[[Tensor], Tensor], x: Tensor) -> Step:
-    def step() -> None:
-        for _ in range(CALLS):
-            call(x)
-
-    return step

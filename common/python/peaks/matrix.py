@@ -168,11 +168,8 @@ def fma_ways() -> Iterator[Way]:
     programs = FMA_PROGRAMS * multiprocessors()
     out = torch.empty(programs * FMA_BLOCK, device="cuda")
     work = 2 * FMA_BLOCK * FMA_UNROLL * FMA_ROUNDS * programs
-    yield Way("Triton kernel, chains of FMAs in registers", work, lambda: iterate(out, FMA_ROUNDS))
-
-
-def iterate(out: Tensor, rounds: int) -> None:
-    chaos[(out.numel() // FMA_BLOCK,)](out, rounds, BLOCK=FMA_BLOCK, UNROLL=FMA_UNROLL, num_warps=FMA_WARPS)
+    step = partial(chaos[(programs,)], out, FMA_ROUNDS, BLOCK=FMA_BLOCK, UNROLL=FMA_UNROLL, num_warps=FMA_WARPS)
+    yield Way("Triton kernel, chains of FMAs in registers", work, step)
 
 
 def mma_ways() -> Iterator[Way]:
@@ -211,9 +208,6 @@ def exp2_ways() -> Iterator[Way]:
     out = torch.empty(programs * FMA_BLOCK, device="cuda")
     work = FMA_BLOCK * FMA_UNROLL * FMA_ROUNDS * programs
     for every, how in {0: "the special-function unit alone", 4: "a quarter by FMAs", 2: "half of them by FMAs"}.items():
-        yield Way(f"Triton kernel, {how}", work, partial(exponentiate, out, FMA_ROUNDS, every))
-
-
-def exponentiate(out: Tensor, rounds: int, every: int) -> None:
-    sizes = {"BLOCK": FMA_BLOCK, "UNROLL": FMA_UNROLL, "EVERY": every}
-    powers[(out.numel() // FMA_BLOCK,)](out, rounds, **sizes, num_warps=FMA_WARPS)
+        sizes = {"BLOCK": FMA_BLOCK, "UNROLL": FMA_UNROLL, "EVERY": every}
+        step = partial(powers[(programs,)], out, FMA_ROUNDS, **sizes, num_warps=FMA_WARPS)
+        yield Way(f"Triton kernel, {how}", work, step)

@@ -6,7 +6,6 @@ from functools import partial
 import torch
 import triton
 import triton.language as tl
-from torch import Tensor
 
 from common.python.base.toolkit import HEADERS, find_nvcc
 from common.python.cuda import load_cuda
@@ -56,24 +55,17 @@ def read_ways() -> Iterator[Way]:
     n = buffer_floats()
     x = torch.randn(n, device="cuda")
     sums, total = x.new_empty(triton.cdiv(n, READ_BLOCK)), x.new_empty(())
-    yield Way("Triton kernel, a sum of each 32 KiB", 4 * n, lambda: read_all(x, sums))
+    step = partial(sum_blocks[(len(sums),)], x, sums, n, BLOCK=READ_BLOCK, num_warps=WARPS)
+    yield Way("Triton kernel, a sum of each 32 KiB", 4 * n, step)
     yield Way("torch.sum", 4 * n, lambda: torch.sum(x, dim=0, out=total))
-
-
-def read_all(x: Tensor, sums: Tensor) -> None:
-    sum_blocks[(len(sums),)](x, sums, x.numel(), BLOCK=READ_BLOCK, num_warps=WARPS)
 
 
 def write_ways() -> Iterator[Way]:
     n = buffer_floats()
     out = torch.empty(n, dtype=torch.int32, device="cuda")
-    yield Way("Triton kernel, hashed indices", 4 * n, lambda: write_all(out))
+    step = partial(write_noise[(triton.cdiv(n, READ_BLOCK),)], out, n, BLOCK=READ_BLOCK, num_warps=WARPS)
+    yield Way("Triton kernel, hashed indices", 4 * n, step)
     yield Way("torch.fill_", 4 * n, lambda: out.fill_(0x5A17))
-
-
-def write_all(out: Tensor) -> None:
-    n = out.numel()
-    write_noise[(triton.cdiv(n, READ_BLOCK),)](out, n, BLOCK=READ_BLOCK, num_warps=WARPS)
 
 
 def copy_ways() -> Iterator[Way]:
@@ -99,13 +91,8 @@ def l2_ways() -> Iterator[Way]:
         x = torch.randn(blocks * L2_BLOCK, device="cuda")
         sums = x.new_empty(programs)
         method = f"Triton kernel, {4e-6 * x.numel():.0f} MB read again and again past L1"
-        step = partial(read_again, x, sums, L2_PASSES)
+        step = partial(sum_again[(programs,)], x, sums, blocks, L2_PASSES, BLOCK=L2_BLOCK, num_warps=WARPS)
         yield Way(method, 4 * L2_BLOCK * L2_PASSES * programs, step)
-
-
-def read_again(x: Tensor, sums: Tensor, passes: int) -> None:
-    blocks = x.numel() // L2_BLOCK
-    sum_again[(len(sums),)](x, sums, blocks, passes, BLOCK=L2_BLOCK, num_warps=WARPS)
 
 
 def shared_ways() -> Iterator[Way]:

@@ -17,9 +17,6 @@ from common.python.proof.preparation import free
 from common.python.timing.telemetry import Monitor
 from common.python.workers.commands import Commands
 
-MEMORY_S, CACHE_S, LINK_S, LAUNCH_S, HOST_S, DISK_S = 0.5, 0.4, 0.5, 0.4, 0.4, 1.0
-MATRIX_S = 0.5  # the power cap shows after a tenth of a second
-
 
 @dataclass(frozen=True)
 class Kind:
@@ -29,43 +26,38 @@ class Kind:
     """
 
     unit: Unit
-    ways: Callable[[], Iterator[Way]] | None  # None for `compile_call`, which is the difference of two times
-    seconds: float
+    ways: Callable[[], Iterator[Way]] | None  # None for links, which ranks measure, and the difference `compile_call`
     clock: Literal["device", "end_to_end", "host"] = "device"
     bursts: bool = False  # where power matters
-
-
-def _matrix(name: str) -> Kind:
-    return Kind("OP/s" if name.startswith("int8") else "FLOP/s", partial(matrix.ways, name), MATRIX_S, bursts=True)
-
-
-def _one_gpu() -> Iterator[Way]:
-    raise Unavailable("needs two GPUs")  # where there are two, ranks measure it
+    seconds: float = 0.5  # the power cap shows after a tenth of a second
 
 
 KINDS: dict[str, Kind] = {
-    "hbm_read": Kind("B/s", memory.read_ways, MEMORY_S),
-    "hbm_write": Kind("B/s", memory.write_ways, MEMORY_S),
-    "hbm_copy": Kind("B/s", memory.copy_ways, MEMORY_S),
-    "hbm_triad": Kind("B/s", memory.triad_ways, MEMORY_S),
-    "l2_read": Kind("B/s", memory.l2_ways, CACHE_S),
-    "shared_read": Kind("B/s", memory.shared_ways, CACHE_S),
-    **{name: _matrix(name) for name in (*matrix.DENSE, *matrix.SPARSE)},
-    "bf16_mma_sync": Kind("FLOP/s", matrix.mma_ways, MATRIX_S, bursts=True),
-    "fp32_fma": Kind("FLOP/s", matrix.fma_ways, CACHE_S),
-    "exp2": Kind("OP/s", matrix.exp2_ways, CACHE_S),
-    "pcie_to_device": Kind("B/s", partial(host.pcie_ways, to_gpu=True, pinned=True), LINK_S),
-    "pcie_to_host": Kind("B/s", partial(host.pcie_ways, to_gpu=False, pinned=True), LINK_S),
-    "pcie_to_device_pageable": Kind("B/s", partial(host.pcie_ways, to_gpu=True, pinned=False), LINK_S, "end_to_end"),
-    "pcie_to_host_pageable": Kind("B/s", partial(host.pcie_ways, to_gpu=False, pinned=False), LINK_S, "end_to_end"),
-    "pcie_both": Kind("B/s", host.pcie_both_ways, LINK_S),
-    **{name: Kind("B/s", _one_gpu, 0.0) for name in ranks.LINKS},
-    "launch_eager": Kind("s", host.launch_ways, LAUNCH_S, "end_to_end"),
-    "graph_node": Kind("s", host.graph_ways, LAUNCH_S),
-    "compile_call": Kind("s", None, LAUNCH_S, "end_to_end"),
-    **{name: Kind("B/s", partial(host.memory_ways, name), HOST_S, "host") for name in host.BUFFERS},
-    "disk_write": Kind("B/s", host.disk_write_ways, DISK_S, "host"),
-    "disk_read": Kind("B/s", host.disk_read_ways, DISK_S, "host"),
+    "hbm_read": Kind("B/s", memory.read_ways),
+    "hbm_write": Kind("B/s", memory.write_ways),
+    "hbm_copy": Kind("B/s", memory.copy_ways),
+    "hbm_triad": Kind("B/s", memory.triad_ways),
+    "l2_read": Kind("B/s", memory.l2_ways),
+    "shared_read": Kind("B/s", memory.shared_ways),
+    **{
+        name: Kind("OP/s" if name.startswith("int8") else "FLOP/s", partial(matrix.ways, name), bursts=True)
+        for name in (*matrix.DENSE, *matrix.SPARSE)
+    },
+    "bf16_mma_sync": Kind("FLOP/s", matrix.mma_ways, bursts=True),
+    "fp32_fma": Kind("FLOP/s", matrix.fma_ways),
+    "exp2": Kind("OP/s", matrix.exp2_ways),
+    "pcie_to_device": Kind("B/s", partial(host.pcie_ways, to_gpu=True, pinned=True)),
+    "pcie_to_host": Kind("B/s", partial(host.pcie_ways, to_gpu=False, pinned=True)),
+    "pcie_to_device_pageable": Kind("B/s", partial(host.pcie_ways, to_gpu=True, pinned=False), "end_to_end"),
+    "pcie_to_host_pageable": Kind("B/s", partial(host.pcie_ways, to_gpu=False, pinned=False), "end_to_end"),
+    "pcie_both": Kind("B/s", host.pcie_both_ways),
+    **{name: Kind("B/s", None) for name in ranks.LINKS},
+    "launch_eager": Kind("s", host.launch_ways, "end_to_end"),
+    "graph_node": Kind("s", host.graph_ways),
+    "compile_call": Kind("s", None, "end_to_end"),
+    **{name: Kind("B/s", partial(host.memory_ways, name), "host") for name in host.BUFFERS},
+    "disk_write": Kind("B/s", partial(host.disk_ways, write=True), "host", seconds=1.0),
+    "disk_read": Kind("B/s", partial(host.disk_ways, write=False), "host", seconds=1.0),
 }
 
 
@@ -101,6 +93,8 @@ def _alone(name: str, kind: Kind) -> Peak:
     on_gpu = kind.clock != "host"
     if on_gpu and not torch.cuda.is_available():
         raise Unavailable(NO_GPU)
+    if name in ranks.LINKS:
+        raise Unavailable("needs two GPUs")
     monitor = Monitor.open(str(torch.cuda.get_device_properties(0).uuid)) if on_gpu else None
     settle = torch.cuda.synchronize if on_gpu else lambda: None
     timer = device_timer(monitor) if kind.clock == "device" else host_timer(settle, monitor)

@@ -59,15 +59,12 @@ def device_timer(monitor: Monitor | None) -> Timer:
 
     def timer(step: Step, seconds: float, fewest: int) -> Series:
         step()
-        once = _elapsed_s(step)
+        start, stop = recorded(step, 1, 1)
+        stop.synchronize()
+        once = max(start.elapsed_time(stop) / 1e3, 1e-6)
         count = max(1, math.ceil(SAMPLE_S / once))
         samples = min(MOST, max(fewest, int(seconds / (count * once))))
-        events = [torch.cuda.Event(enable_timing=True) for _ in range(samples + 1)]
-        events[0].record()
-        for event in events[1:]:
-            for _ in range(count):
-                step()
-            event.record()
+        events = recorded(step, samples, count)
         states = []
         if monitor is not None and seconds > RACE_S:
             for share in READINGS:  # all is enqueued by now: reading leaves no gap
@@ -79,13 +76,15 @@ def device_timer(monitor: Monitor | None) -> Timer:
     return timer
 
 
-def _elapsed_s(step: Step) -> float:
-    start, stop = torch.cuda.Event(enable_timing=True), torch.cuda.Event(enable_timing=True)
-    start.record()
-    step()
-    stop.record()
-    stop.synchronize()
-    return max(start.elapsed_time(stop) / 1e3, 1e-6)
+def recorded(step: Step, samples: int, count: int) -> list[torch.cuda.Event]:
+    """The events between which lie so many samples of `count` steps each; all are enqueued, none is waited for."""
+    events = [torch.cuda.Event(enable_timing=True) for _ in range(samples + 1)]
+    events[0].record()
+    for event in events[1:]:
+        for _ in range(count):
+            step()
+        event.record()
+    return events
 
 
 def host_timer(settle: Step = lambda: None, monitor: Monitor | None = None) -> Timer:
@@ -128,12 +127,12 @@ def best_way(name: str, unit: Unit, ways: Iterable[Way], timer: Timer, seconds: 
                 time.sleep(rest_s)
                 rate = way.work / median(timer(way.step, *race).times)
             except (RuntimeError, TritonError) as error:  # the latter where a kernel does not fit or compile
-                failures.append(f"{way.method}: {_first_line(error)}")
+                failures.append(f"{way.method}: {error}".partition("\n")[0])
                 continue
             if rate > best_rate:
                 best, best_rate = way, rate
     except RuntimeError as error:  # such as too little memory for the next way's operands
-        failures.append(_first_line(error))
+        failures.append(str(error).partition("\n")[0])
     if best is None:
         raise RuntimeError("; ".join(failures) or "no way to measure it")
     method = "; ".join([best.method, *(f"failed: {text}" for text in failures)])
@@ -148,10 +147,6 @@ def best_way(name: str, unit: Unit, ways: Iterable[Way], timer: Timer, seconds: 
     rested = summarise(name, unit, best.work, Series(times, series.states), method, unsteady=0.0)
     fastest = max(rested.fastest or 0.0, lasting.fastest or 0.0)
     return rested.model_copy(update={"sustained": lasting.value, "fastest": fastest})
-
-
-def _first_line(error: Exception) -> str:
-    return (str(error).splitlines() or [type(error).__name__])[0]
 
 
 def summarise(name: str, unit: Unit, work: float, series: Series, method: str, unsteady: float = 0.5) -> Peak:

@@ -29,25 +29,20 @@ LIBRARIES = {
     "NCCL": "nvidia-nccl-cu13",
     "cuSPARSELt": "nvidia-cusparselt-cu13",
 }
-RESOURCES = {
+ON_CARD = {  # resources of the GPU alone, and the peaks of which each is the best
     "hbm": ("hbm_read", "hbm_write", "hbm_copy", "hbm_triad"),
-    "fp64": ("fp64",),
     "fp32": ("fp32", "fp32_fma"),
-    "tf32": ("tf32",),
-    "bf16": ("bf16",),
-    "fp16": ("fp16",),
     "fp8": ("fp8", "fp8_rowwise"),
-    "fp4": ("fp4",),
-    "int8": ("int8",),
-    "bf16_mma_sync": ("bf16_mma_sync",),
-    "exp2": ("exp2",),
+    **{name: (name,) for name in ("fp64", "tf32", "bf16", "fp16", "fp4", "int8", "bf16_mma_sync", "exp2")},
+}
+RESOURCES = {
+    **ON_CARD,
     "pcie": ("pcie_to_device", "pcie_to_host"),
     "nvlink": ("nvlink_copy",),
     "host": ("host_read", "host_copy", "host_triad"),
     "disk": ("disk_read", "disk_write"),
     "launch": ("launch_eager", "graph_node"),
 }
-ON_CARD = ("hbm", "fp64", "fp32", "tf32", "bf16", "fp16", "fp8", "fp4", "int8", "bf16_mma_sync", "exp2")  # of the GPU
 MOST_SPREAD = 1.1  # best sample over the median of those: 1.05 at most in 24 surveys of H200s, to 2.1 beside others
 BETWEEN_GPUS = ("nvlink_copy", "all_reduce")  # peaks that ranks measure, over message sizes
 RESOURCE_OF = {name: resource for resource, names in RESOURCES.items() for name in names}
@@ -74,11 +69,8 @@ class Peak(Model):
 
     @model_validator(mode="after")
     def _whole(self) -> "Peak":
-        figures = (self.value, self.low, self.high, self.fastest)
-        if self.reason is None and None in figures:
-            raise ValueError(f"{self.name} has neither all of value, low, high and fastest, nor a reason why not")
-        if self.reason is not None and self.value is not None:
-            raise ValueError(f"{self.name} has a value and a reason why it has none")
+        if (None in (self.value, self.low, self.high, self.fastest)) == (self.reason is None):
+            raise ValueError(f"{self.name} must have value, low, high and fastest, or else a reason why not")
         return self
 
 

@@ -21,10 +21,9 @@ from common.python.peaks.display import peak_line, show
 from common.python.peaks.store import BETWEEN_GPUS, NO_GPU, RESOURCE_OF, Curve, Peak, Survey
 from common.python.performance_targets import Peaks, datasheet_peaks
 from common.python.workers.launch import ONE_HOST
-from common.python.workers.probe import open_machine
+from common.python.workers.probe import START_LIMIT_S, open_machine
 from common.python.workers.process import Worker, WorkerError
 
-START_LIMIT_S = 120.0
 PEAK_LIMIT_S = 60.0
 TRIES = 3  # at a peak that another process may have disturbed
 MESSAGES = [2**power for power in range(10, 31)]  # bytes, 1 KiB to 1 GiB
@@ -147,24 +146,19 @@ def peaks_for_run(
         say(f"{other}: measuring those of this {clean(found['device'])}, once, which takes about a minute")
         try:
             stored = survey(root, folder / "logs" / "peaks.log", machine, found, say, deadline)
-        except WorkerError as error:
-            return _by_datasheet(found["device"], error.reason, say)
-        if ESSENTIAL not in store.peaks_of(stored).values:
-            reasons = {peak.reason for peak in stored.peaks if RESOURCE_OF.get(peak.name) == ESSENTIAL}
-            return _by_datasheet(found["device"], "; ".join(sorted(filter(None, reasons))), say)
+            if ESSENTIAL not in store.peaks_of(stored).values:
+                reasons = {peak.reason for peak in stored.peaks if RESOURCE_OF.get(peak.name) == ESSENTIAL}
+                raise WorkerError(ESSENTIAL, "; ".join(sorted(filter(None, reasons))))
+        except WorkerError as error:  # nothing is stored, so that the next run tries again
+            sheet = datasheet_peaks(found["device"])
+            source = f"LIMITS COME FROM THE {sheet.source.upper()}" if sheet else "THERE ARE NO LIMITS"
+            say(f"THE PEAKS OF THIS GPU COULD NOT BE MEASURED ({clean(error.reason)}): {source}")
+            return sheet
         store.save(path, stored)
     store.save(folder / "peaks.json", stored)
     peaks = store.peaks_of(stored)
     say(f"limits come from peaks {peaks.source}, kept in {path}")
     return peaks
-
-
-def _by_datasheet(device: str, reason: str, say: Say) -> Peaks | None:
-    """The datasheet's peaks, said loudly; they are not stored, so that the next run tries again."""
-    sheet = datasheet_peaks(device)
-    source = f"LIMITS COME FROM THE {sheet.source.upper()}" if sheet else "THERE ARE NO LIMITS"
-    say(f"THE PEAKS OF THIS GPU COULD NOT BE MEASURED ({clean(reason)}): {source}")
-    return sheet
 
 
 def measure_and_keep(root: Path, artifacts_dir: Path, as_json: bool = False, claim: Claim = unclaimed) -> None:

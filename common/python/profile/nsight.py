@@ -97,29 +97,38 @@ class Capture:
 
 
 def step_command(
-    pair: Pair, size: str, limit_s: float, seed: int = 0, reproducible: bool = False, marked: bool = False
+    pairs: Sequence[Pair], size: str, limit_s: float, seed: int = 0, reproducible: bool = False, marked: bool = False
 ) -> list[object]:
-    """The command line of a process that steps a pair's variants once, by `one_step`, for at most `limit_s`."""
-    asked = {
-        "root": str(pair.folder.root.resolve()),
-        "baseline": pair.baseline_module,
-        "modules": {variant.name: variant.module for variant in pair.variants},
-        **{"size": size, "seed": seed, "reproducible": reproducible, "marked": marked, "limit_s": math.ceil(limit_s)},
-    }
-    return [sys.executable, "-m", "common.python.workers.one_step", json.dumps(asked)]
+    """The command line of a process that steps each variant of pairs once, by `one_step`; a pair has `limit_s`."""
+    how = {"size": size, "seed": seed, "reproducible": reproducible, "marked": marked, "limit_s": math.ceil(limit_s)}
+    asked = [
+        {
+            "root": str(pair.folder.root.resolve()),
+            "baseline": pair.baseline_module,
+            "modules": {variant.name: variant.module for variant in pair.variants},
+            **how,
+        }
+        for pair in pairs
+    ]
+    return [sys.executable, "-m", "common.python.workers.one_step", *map(json.dumps, asked)]
 
 
 def printed_by(words: Sequence[object], log: Path, limit_s: float) -> str:
     """What one of the tools printed, which the log keeps. Raises Uncaptured when it failed, or did not end in time."""
-    log.parent.mkdir(parents=True, exist_ok=True)
-    environment = os.environ | NSYS_ENVIRONMENT | {"LC_ALL": "C"}  # or 1,234.5 may be written 1.234,5
-    try:
-        code, printed = run_to_end(words, log, limit_s, environment)
-    except subprocess.TimeoutExpired:
-        raise Uncaptured(f"it did not end in the {limit_s:.1f} s that were left of the limit") from None
+    code, printed = run_tool(words, log, limit_s)
     if failure := complaint(printed, code):
         raise Uncaptured(failure)
     return printed
+
+
+def run_tool(words: Sequence[object], log: Path, limit_s: float) -> tuple[int, str]:
+    """The exit code of one of the tools, and what it printed. Raises Uncaptured when it did not end in time."""
+    log.parent.mkdir(parents=True, exist_ok=True)
+    environment = os.environ | NSYS_ENVIRONMENT | {"LC_ALL": "C"}  # or 1,234.5 may be written 1.234,5
+    try:
+        return run_to_end(words, log, limit_s, environment)
+    except subprocess.TimeoutExpired:
+        raise Uncaptured(f"it did not end in the {limit_s:.1f} s that were left of the limit") from None
 
 
 def run_to_end(words: Sequence[object], output: Path, limit_s: float, environment: dict[str, str]) -> tuple[int, str]:
@@ -164,24 +173,18 @@ def profile(result: PairResult, pair: Pair, settings: StepSettings) -> PairResul
             result.notes.append(f"{tool} is not found, so it captured nothing: `benchmark_cli doctor` says what would")
             continue
         how = (settings.size, settings.time_limit_s, settings.seed, settings.reproducible, True)
-        steps = [Capture(program, step_command(pair.only({row.name}), *how), row, settings, deadline) for row in rows]
-        result.notes += _uncaptured(tool, capture, steps)
+        reasons: dict[str, list[str]] = {}  # why rows, by their labels, are not captured
+        for row in rows:
+            try:
+                capture(Capture(program, step_command([pair.only({row.name})], *how), row, settings, deadline))
+            except (Uncaptured, OSError, ValueError, sqlite3.Error) as error:
+                if FORBIDDEN in str(error):
+                    reasons[str(error)] = [other.label for other in rows]
+                    break
+                reasons.setdefault(str(error), []).append(row.label)
+        result.notes += [f"{tool} on {', '.join(labels)}: {reason}" for reason, labels in reasons.items()]
     result.seconds["profilers"] = time.monotonic() - started
     return result
-
-
-def _uncaptured(tool: str, capture: Callable[[Capture], None], steps: list[Capture]) -> list[str]:
-    """Capture one step after the other; a note for each reason why something is not captured."""
-    reasons: dict[str, list[str]] = {}
-    for index, step in enumerate(steps):
-        try:
-            capture(step)
-        except (Uncaptured, OSError, ValueError) as error:
-            if FORBIDDEN in str(error):  # for all of them
-                reasons[str(error)] = [other.row.label for other in steps[index:]]
-                break
-            reasons.setdefault(str(error), []).append(step.row.label)
-    return [f"{tool} on {', '.join(labels)}: {reason}" for reason, labels in reasons.items()]
 
 
 def by_ncu(step: Capture) -> None:
@@ -191,7 +194,7 @@ def by_ncu(step: Capture) -> None:
     report = step.report(".ncu-rep")
     step.write(
         [
-            *("--export", report.with_suffix(""), "--force-overwrite", *ncu_options(step.row.name, UNITS)),
+            *("--export", report.with_suffix(""), "--force-overwrite", *ncu_options([step.row.name], UNITS)),
             *("--graph-profiling", "node", "--launch-count", LAUNCHES),
             *(word for section in SECTIONS for word in ("--section", section)),
         ],
@@ -224,13 +227,14 @@ def by_nsys(step: Capture) -> None:
 TOOLS = {"ncu": by_ncu, "nsys": by_nsys}
 
 
-def ncu_options(variant: str, metrics: Iterable[str]) -> tuple[str, ...]:
-    """What tells ncu to read these metrics of the marked step of a variant.
+def ncu_options(variants: Iterable[str], metrics: Iterable[str]) -> tuple[str, ...]:
+    """What tells ncu to read these metrics of the marked steps of variants.
 
     Each pass starts with flushed caches, as a timed sample does: as found, they hold what the pass before left. What
     another thread (autograd's) launches is the step's too. The / is for push and pop.
     """
-    marked = ("--nvtx", "--nvtx-push-pop-scope", "process", "--nvtx-include", f"{mark(variant)}/")
+    included = [word for variant in variants for word in ("--nvtx-include", f"{mark(variant)}/")]
+    marked = ("--nvtx", "--nvtx-push-pop-scope", "process", *included)
     caches = ("--clock-control", "none", "--cache-control", "all")
     return *marked, "--target-processes", "application-only", *caches, "--metrics", ",".join(metrics)
 
@@ -275,14 +279,11 @@ def speed_of_light(page: str) -> tuple[list[str], SpeedOfLight]:
     import pandas  # slow to load
 
     found = ncu_table(page)
-    if lacks := [f"{metric} in {unit}" for metric, unit in UNITS.items() if (metric, unit) not in found]:
-        raise Uncaptured(f"the report lacks {', '.join(lacks)}")
-    seen = found[[*UNITS.items()]].droplevel(1, axis="columns").apply(pandas.to_numeric, errors="coerce")
-    if lacks := [metric for metric in seen if seen[metric].isna().any()]:
-        raise Uncaptured(f"no number for each kernel: {', '.join(lacks)}")
+    seen = found.reindex(columns=[*UNITS.items()]).apply(pandas.to_numeric, errors="coerce")
+    if lacks := [f"{metric} in {unit}" for metric, unit in seen if seen[metric, unit].isna().any()]:
+        raise Uncaptured(f"no number for each kernel of {', '.join(lacks)}")
+    seen = seen.droplevel(1, axis="columns")
     total = seen.sum()
-    if total[TIME] <= 0:
-        raise Uncaptured("its kernels took no time")
     mean = seen.mul(seen[TIME], axis="index").sum() / total[TIME]
     return found["Kernel Name"].iloc[:, 0].tolist(), SpeedOfLight(
         dram_percent=mean[DRAM],
@@ -298,12 +299,9 @@ def speed_of_light(page: str) -> tuple[list[str], SpeedOfLight]:
 def timeline_kernels(table: Path) -> list[str]:
     """The kernels in a timeline that was turned into SQLite, a name for each launch."""
     query = "SELECT s.value FROM CUPTI_ACTIVITY_KIND_KERNEL k JOIN StringIds s ON s.id = k.demangledName"
-    try:
-        with contextlib.closing(sqlite3.connect(f"file:{table}?mode=ro", uri=True)) as base:
-            present = base.execute("SELECT 1 FROM sqlite_master WHERE name = 'CUPTI_ACTIVITY_KIND_KERNEL'").fetchone()
-            return [name for (name,) in base.execute(query)] if present else []  # no launch, no table
-    except sqlite3.Error as error:
-        raise Uncaptured(f"its SQLite export cannot be read: {error}") from error
+    with contextlib.closing(sqlite3.connect(f"file:{table}?mode=ro", uri=True)) as base:
+        present = base.execute("SELECT 1 FROM sqlite_master WHERE name = 'CUPTI_ACTIVITY_KIND_KERNEL'").fetchone()
+        return [name for (name,) in base.execute(query)] if present else []  # no launch, no table
 
 
 def base_name(kernel: str) -> str:

@@ -17,9 +17,11 @@ from pathlib import Path
 from typing import Any
 
 import torch
+from pydantic import ValidationError
 from torch import Tensor
 from torch.utils import _pytree as pytree
 
+from common.python.base.safe_read import first_of
 from common.python.proof.comparison import Rejected, files_in, in_order, leaves, same
 from common.python.proof.originals import Settings, left_changed, now_s, settings
 from common.python.proof.ranks import ALONE, Ranks
@@ -45,8 +47,8 @@ def _described(error: BaseException) -> str:
     others = ("<", "/common/python/", "site-packages", "/lib/python")
     own = [f for f in traceback.extract_tb(error.__traceback__) if not any(part in f.filename for part in others)]
     place = f" at {Path(own[-1].filename).name}:{own[-1].lineno}" if own else ""
-    message = str(error).strip().splitlines()
-    return f"{type(error).__name__}{place}: {message[0] if message else 'no message'}"
+    lines = [first_of(error)] if isinstance(error, ValidationError) else str(error).strip().splitlines()
+    return f"{type(error).__name__}{place}: {lines[0] if lines else 'no message'}"
 
 
 @dataclass

@@ -52,10 +52,10 @@ class Held:
 def hold_run(run: Run, expected: dict[str, Expectation]) -> list[Held]:
     """A row for each pair of the run, and for each that its targets name, that is expected, and that it lacks."""
     found = {pair.key: hold(pair, expected.get(pair.key), run.about(pair)) for pair in run.summary.pairs}
-    asked = [target for word in run.summary.manifest.targets for target in parse(word)]
+    asked = [parse(word, Path()) for word in run.summary.manifest.targets]
     for key, one in expected.items():
         chapter, name = key.split(":", 1)
-        if key not in found and any(target.chapter == chapter and target.pair in (None, name) for target in asked):
+        if key not in found and any(target.is_in(chapter) and target.pair in (None, name) for target in asked):
             found[key] = Held(key, "missing", "expected, and the run has no result of it", expected=one)
     return list(found.values())
 

@@ -15,7 +15,7 @@ from common.python.regress import environment
 from common.python.regress.runs import round_log_times
 from common.python.report.artifacts import Run, read_run
 from common.python.report.rows import gain_text, if_known, interval_text, time_text, verdict_text
-from common.python.stats.intervals import MARGIN, of_logs, round_log_ratios, t_quantile, verdict
+from common.python.stats.intervals import MARGIN, of_logs, round_log_ratios, t_95, verdict
 
 WARNING = (
     "warning: the runs were not taken in turns, so drift is not controlled: clocks, heat and neighbours that changed "
@@ -111,7 +111,7 @@ def welch(above: Sequence[float], below: Sequence[float]) -> Interval | None:
     shares = [(float(np.var(side, ddof=1)) / len(side), len(side) - 1) for side in (above, below)]
     variance = sum(share for share, _ in shares)
     df = variance**2 / sum(share**2 / own for share, own in shares) if variance > 0 else fewer - 1
-    return of_logs(float(np.mean(above) - np.mean(below)), t_quantile(0.95, int(df)) * math.sqrt(variance), fewer)
+    return of_logs(float(np.mean(above) - np.mean(below)), t_95(int(df)) * math.sqrt(variance), fewer)
 
 
 def _facts(run: Run) -> dict[str, str | None]:

@@ -221,7 +221,7 @@ def timeline_chart(steps: Mapping[str, Sequence[Mapping[str, Any]]]) -> Markup:
     """What the GPU did in a step of each variant, one above the other on one time axis.
 
     `steps` has the events of a Chrome trace, times in microseconds. Each copy engine and each stream with kernels is a
-    line; what ran without a gap that could be seen is one bar.
+    line; bars that look the same are drawn once.
     """
     lanes = [(variant, lane, spans) for variant, events in steps.items() for lane, spans in _lanes(events).items()]
     most = max(end for *_, spans in lanes for _, end in spans)
@@ -230,15 +230,8 @@ def timeline_chart(steps: Mapping[str, Sequence[Mapping[str, Any]]]) -> Markup:
     parts = [_axis(scale, [most * part / 4 for part in range(5)], time_text, 0, step * len(lanes))]
     for row, (variant, lane, spans) in enumerate(lanes):
         parts.append(_text(scale.start - 8, (row + 0.5) * step, f"{variant}, {lane}", "end"))
-        drawn: list[list[float]] = []
-        for start, end in spans:
-            if drawn and scale(start) - scale(drawn[-1][1]) < 0.5:
-                drawn[-1][1] = max(drawn[-1][1], end)
-            else:
-                drawn.append([start, end])
-        bars = "".join(
-            f"M{scale(a)} {row * step + 4}H{max(scale(b), scale(a) + 0.5)}v{step - 8}H{scale(a)}z" for a, b in drawn
-        )
+        ends = dict.fromkeys((scale(start), max(scale(end), scale(start) + 0.5)) for start, end in spans)
+        bars = "".join(f"M{left} {row * step + 4}H{right}v{step - 8}H{left}z" for left, right in ends)
         parts.append(_element("path", d=bars, style=f"fill: {colours.get(lane, GOOD)}"))
     return _svg("What the GPU did over time", step * len(lanes) + BOTTOM, parts)
 

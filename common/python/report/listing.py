@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 from common.python.base.machine import Machine
 from common.python.base.text import clean, counted, wide_console
 from common.python.corpus.discovery import Pair, Variant, select, survey
-from common.python.corpus.targets import Target, homes, parse
+from common.python.corpus.targets import CHAPTERS, Folder, Target
 from common.python.requirements import Requirements, unmet
 from common.python.workers.launch import ONE_HOST
 
@@ -135,10 +135,10 @@ def print_targets(root: Path, words: Sequence[str], as_json: bool = False) -> No
     """
     pairs, targets = survey(root, words)
     select(pairs, targets)  # all of them exist, before any is shown
-    places = homes(root, map(str, targets))
-    asked = [target for target in targets if target.pair is None] if words else parse("all")
-    asked = [target for target in asked if places[target.chapter].is_dir()]
-    chapters = [_chapter(places[target.chapter], target.chapter, pairs) for target in asked]
+    every = [Folder(root / name, name) for name in CHAPTERS if (root / name).is_dir()]
+    whole = [target.folder for target in targets or [Target()] if target.pair is None]
+    asked = [folder for named in whole for folder in ([named] if named else every)]
+    chapters = [_chapter(folder, pairs) for folder in asked]
     named = select(pairs, [target for target in targets if target.pair])
     if as_json:
         print(json.dumps({"chapters": chapters, "pairs": [*map(_sources, named)]}, indent=1))
@@ -150,20 +150,20 @@ def print_targets(root: Path, words: Sequence[str], as_json: bool = False) -> No
             print(hanging(head, told["title"] or "no README.md"))
         print("\n`benchmark_cli show ch07` shows a chapter's question and its pairs.")
         return
-    for target, told in zip(asked, chapters):
-        _print_chapter(target, told, [pair for pair in pairs if pair.key in told["pairs"]])
+    for folder, told in zip(asked, chapters):
+        _print_chapter(folder, told, [pair for pair in pairs if pair.key in told["pairs"]])
     for pair in named:
         _print_pair(pair)
 
 
-def _chapter(folder: Path, chapter: str, pairs: Sequence[Pair]) -> dict[str, Any]:
+def _chapter(folder: Folder, pairs: Sequence[Pair]) -> dict[str, Any]:
     """Its name, its README's title without the number and first paragraph that asks something, and its pairs."""
-    path = folder / "README.md"
+    path = folder.path / "README.md"
     first, *paragraphs = (path.read_text(errors="replace") if path.is_file() else "").split("\n\n")
     asks = next((text for text in paragraphs if "?" in text), "")
     title, question = clean(first.lstrip("# ").split(": ", 1)[-1]), clean(asks.replace("*", ""))
-    own = [pair.key for pair in pairs if pair.chapter == chapter]
-    return {"chapter": chapter, "title": title, "question": question, "pairs": own}
+    own = [pair.key for pair in pairs if pair.chapter == folder.name]
+    return {"chapter": folder.name, "title": title, "question": question, "pairs": own}
 
 
 def _sources(pair: Pair) -> dict[str, Any]:
@@ -176,8 +176,8 @@ def _sources(pair: Pair) -> dict[str, Any]:
     return {"pair": pair.key, "variants": variants}
 
 
-def _print_chapter(target: Target, told: Mapping[str, Any], pairs: Sequence[Pair]) -> None:
-    print(f"{target.chapter}  {told['title']}\n")
+def _print_chapter(folder: Folder, told: Mapping[str, Any], pairs: Sequence[Pair]) -> None:
+    print(f"{folder.name}  {told['title']}\n")
     if told["question"]:
         print(hanging("", told["question"]), end="\n\n")
     for pair in pairs:
@@ -188,8 +188,8 @@ def _print_chapter(target: Target, told: Mapping[str, Any], pairs: Sequence[Pair
         if others := ", ".join(clean(variant.label) for variant in pair.variants if variant not in sides):
             print(hanging("  and        ", others))
         print()
-    example = clean(f"{target}:{pairs[0].name}") if pairs else target.chapter
-    read = f"{target.chapter}/README.md explains them, " * bool(told["title"])
+    example = clean(f"{folder}:{pairs[0].name}") if pairs else folder.name
+    read = f"{folder.name}/README.md explains them, " * bool(told["title"])
     read += f"`benchmark_cli show {example}` shows the sources, `benchmark_cli run {example}` measures."
     print(hanging("", read))
 

@@ -70,6 +70,8 @@ def sources(
     for number, side in enumerate([[*base, other] for other in others] or [base] * len(base)):
         python = [_panel(row.file, digests, folder) or Panel(row.file, withheld=UNKNOWN) for row in side]
         cuda = [_panel(row.file.removesuffix(".py") + ".cu", digests, folder) for row in side]
+        if number and cuda[-1] is None:  # then the baseline's would stand under this variant's title
+            cuda = []
         kinds = [marked(panels) for panels in (python, [*filter(None, cuda)]) if panels]
         if number:  # the baseline stands in the first already
             side, kinds = side[-1:], [[replace(panels[-1], cut=True)] for panels in kinds]

@@ -24,7 +24,7 @@ from common.python.base.safe_read import read_model
 from common.python.base.toolkit import ROOT
 from common.python.build.compilation import imports_of
 from common.python.corpus.discovery import Pair, Variant, select, survey
-from common.python.corpus.targets import TargetError, spelled
+from common.python.corpus.targets import TargetError
 from common.python.peaks.survey import Say, aloud, peaks_for_run
 from common.python.performance_targets import Peaks
 from common.python.profile.nsight import profile
@@ -275,8 +275,9 @@ class Suite:
         config = {"pair": pair.key, "literals": pair.literals, "options": self.manifest.options, "seed": self.seed}
         write(folder / "config.json", json.dumps(config, indent=1, default=str))
         write_result(folder, result)
-        journal.append(self.folder, result)
-        self.results[:] = [kept for kept in self.results if kept.key != result.key] + [result]
+        done = [other for other in self.results if other.key != result.key] + [result]
+        journal.keep(self.folder, done)
+        self.results[:] = done
         self.failed, self.best_pace_us = self.failed or result.failed, result.best_pace_us or self.best_pace_us
         self.show("done", result)
 
@@ -363,14 +364,14 @@ def open_suite(
         os.environ.setdefault("CUBLAS_WORKSPACE_CONFIG", ":4096:8")
     with alarm(deadline, SuiteTimeUp(f"{TIME_UP} before a worker had started")):  # the forkserver imports torch first
         machine, found = open_machine(options.root, folder, pairs, options.reproducible)
-    device, uuid = found["device"], found.get("uuid")
-    claim(uuid)
-    for gpu in machine.gpus[1 : max(options.launch.ranks_here(pair.gpus) for pair in pairs)]:
-        claim(gpu.uuid)
+        device, uuid = found["device"], found.get("uuid")
+        claim(uuid)
+        for gpu in machine.gpus[1 : max(options.launch.ranks_here(pair.gpus) for pair in pairs)]:
+            claim(gpu.uuid)
     sources = manifest.sources_of([file for pair in pairs for file in _files(pair)])
-    about = manifest.collect(spelled(targets), options.told(), sources, seed, machine)
+    about = manifest.collect([*map(str, targets)], options.told(), sources, seed, machine)
     done, about = resume.go_on(folder, about, say) if options.resume else ([], about)
-    journal.rewrite(folder, done)  # before the manifest, which says that all results are of these sources
+    journal.keep(folder, done)  # before the manifest, which says that all results are of these sources
     write(folder / "manifest.json", about.model_dump_json(indent=1))
     peaks = peaks_for_run(ROOT, options.artifacts_dir, folder, machine, found, say, deadline, options.survey)
     suite = Suite(options, pairs, folder, machine, device, uuid, peaks, seed, show, about, say, done, deadline)

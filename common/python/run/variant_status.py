@@ -20,7 +20,7 @@ from common.python.workers.launch import ONE_HOST, Launch
 from common.python.workers.parallel import at_once
 
 # What replaces the needs that only a GPU meets.
-NO_GPU: dict[str, Any] = {"gpus": 0, "sm": None, "targets": (), "memory_gib": 0.0}
+NO_GPU: dict[str, Any] = {"gpus": 0, "sm": 0, "targets": (), "memory_gib": 0.0}
 
 
 def assign(

@@ -10,6 +10,7 @@ from statistics import mean, median, stdev
 
 from common.python.base.results import Block, PairResult
 from common.python.stats.intervals import NORMAL_95
+from common.python.stats.sampling_plan import FEWEST_ROUNDS
 
 SLOW_HOST = "the host ran slow"
 MOST_PACE = 1.3  # times the best pace, beyond which a host is slow
@@ -55,16 +56,19 @@ def is_crowded(block: Block) -> bool:
     return block.waited_us > MOST_WAIT * taken_us
 
 
-def discard_slow_host(blocks: Sequence[Block], best_pace_us: float, fewest_rounds: int) -> None:
-    """Discard the blocks that were crowded, then those with a pace 1.3 times the best, if `fewest_rounds` remain.
+def discard_slow_host(result: PairResult) -> None:
+    """Discard the blocks that were crowded, then those with a pace 1.3 times the best, if three rounds remain.
 
-    By the pace, recomputed on five recorded runs of an eager step against a graph's replay, the spread of their
-    speedups fell from 56% to 4%.
+    Only where the host has a part in the time that counts. By the pace, recomputed on five recorded runs of an eager
+    step against a graph's replay, the spread of their speedups fell from 56% to 4%.
     """
-    kept = [block for block in blocks if block.discarded in (None, SLOW_HOST)]
-    for is_slow in (is_crowded, lambda block: max(block.paces, default=0.0) > MOST_PACE * best_pace_us):
+    if result.clock != "end_to_end" or not result.best_pace_us:
+        return
+    slow_us = MOST_PACE * result.best_pace_us
+    kept = [block for block in result.blocks if block.discarded in (None, SLOW_HOST)]
+    for is_slow in (is_crowded, lambda block: max(block.paces, default=0.0) > slow_us):
         rest = [block for block in kept if not is_slow(block)]
-        enough = len({block.round for block in rest}) >= fewest_rounds
+        enough = len({block.round for block in rest}) >= FEWEST_ROUNDS
         for block in kept:
             block.discarded = SLOW_HOST if enough and is_slow(block) else None
         kept = rest if enough else kept

@@ -17,10 +17,8 @@ NORMAL_95 = 1.96  # standard deviations to either side that hold 95% of a normal
 MARGIN = 0.01  # the smallest difference that counts; intervals are kept narrower than this
 OWN = 2 / 3  # of a round's variance, end to end: the error that all rounds of one run share
 HOST_ROUNDS = 2  # rounds that the usual deviation of the host counts as
-MIDDLE: dict[ClockName, Callable[[Sequence[float]], float]] = {  # of rounds; on a host one is slow now and then
-    "device": lambda values: float(np.mean(values)),
-    "end_to_end": lambda values: float(np.median(values)),
-}
+# Of rounds; on a host one is slow now and then.
+MIDDLE: dict[ClockName, Callable[[Sequence[float]], float]] = {"device": np.mean, "end_to_end": np.median}
 
 
 def compare(blocks: Sequence[Block], numerator: str, denominator: str, clock: ClockName) -> Interval | None:
@@ -68,7 +66,7 @@ def interval(
     n = len(round_values)
     if n < 2:
         return None
-    half = t_quantile(0.95, n - 1) * float(np.std(round_values, ddof=1)) / math.sqrt(n)
+    half = t_95(n - 1) * float(np.std(round_values, ddof=1)) / math.sqrt(n)
     return of_logs(middle(round_values), half, n)
 
 
@@ -84,7 +82,7 @@ def another_run(round_values: Sequence[float], usual: float) -> Interval | None:
         return None
     df = n - 1 + HOST_ROUNDS
     variance = ((n - 1) * float(np.var(round_values, ddof=1)) + HOST_ROUNDS * usual**2) / df
-    half = t_quantile(0.95, df) * math.sqrt(variance * (1 / n + OWN))
+    half = t_95(df) * math.sqrt(variance * (1 / n + OWN))
     return of_logs(MIDDLE["end_to_end"](round_values), half, n)
 
 
@@ -99,13 +97,11 @@ def of_logs(center: float, half: float, rounds: int) -> Interval:
 
 
 @cache
-def t_quantile(confidence: float, df: int) -> float:
-    """The value that a Student t variable with `df` degrees of freedom stays within, two-sided, with `confidence`."""
-    if not 0.0 < confidence < 1.0 or df < 1:
-        raise ValueError(f"confidence {confidence} must be inside (0, 1) and df {df} at least 1")
+def t_95(df: int) -> float:
+    """The value that a Student t variable with `df` degrees of freedom, one or more, stays within in 95% of cases."""
     low, high = 0.0, math.pi / 2
     while low < (middle := (low + high) / 2) < high:  # until no float lies between them
-        low, high = (middle, high) if _t_within(middle, df) < confidence else (low, middle)
+        low, high = (middle, high) if _t_within(middle, df) < 0.95 else (low, middle)
     return math.sqrt(df) * math.tan(low)
 
 
@@ -120,10 +116,10 @@ def _t_within(angle: float, df: int) -> float:
     return (angle + math.sin(angle) * total) * 2 / math.pi if odd else math.sin(angle) * total
 
 
-def spread(times_us: Sequence[float]) -> Spread:
-    """The distribution of one variant's times; the standard deviation is the sample's, 0 for a single time."""
-    if not len(times_us):
-        raise ValueError("a spread needs at least one time")
+def spread(times_us: Sequence[float]) -> Spread | None:
+    """The distribution of one variant's times, if any; the standard deviation is the sample's, 0 for a single time."""
+    if not times_us:
+        return None
     times = np.asarray(times_us, dtype=float)
     q1, median, q3, p95, p99 = (float(value) for value in np.percentile(times, (25, 50, 75, 95, 99)))
     reach = 3 * (q3 - q1)

@@ -13,6 +13,7 @@ from common.python.stats.intervals import (
     compare,
     control_ok,
     half_width,
+    interval,
     round_log_ratios,
     spread,
     verdict,
@@ -22,7 +23,6 @@ from common.python.stats.sampling_plan import FEWEST_ROUNDS, MOST_ROUNDS, PRECIS
 from common.python.stats.timing_sanity import too_noisy, undecided, untrue
 
 NEAR_FLOOR = 10.0
-SOUND = ("faster", "same", "slower", "smaller", "larger", "inconclusive", None)  # verdicts whose times compare
 OUT_OF_MEMORY = re.compile(r"out of memory|OutOfMemory|MemoryError|ALLOC_FAILED|killed by SIGKILL")  # in a reason
 LATE_SHARE = 0.05  # of device samples, beyond which late ones are noted
 BEYOND = 105.0  # % of limit: the peak's best sample may be as fast, or a cache may hold what need not move
@@ -64,7 +64,7 @@ def judge(result: PairResult, peaks: Peaks | None) -> PairResult:
     own: dict[str, list[Any]] = {"notes": [*result.notes]}  # what is written below; samples are not, and are many
     own |= {"blocks": [b.model_copy() for b in result.blocks], "variants": [v.model_copy() for v in result.variants]}
     result = result.model_copy(update=own)
-    discard_blocks(result)
+    discard_slow_host(result)
     result.discarded_blocks = sum(block.discarded is not None for block in result.blocks)
     result.limit = limit(_phases(result), peaks, result.floor_us if result.clock == "device" else None)
     for row in result.variants:
@@ -78,12 +78,6 @@ def judge(result: PairResult, peaks: Peaks | None) -> PairResult:
     return result
 
 
-def discard_blocks(result: PairResult) -> None:
-    """Discard the blocks in which the host ran slow, where the host has a part in the time that counts."""
-    if result.clock == "end_to_end" and result.best_pace_us:
-        discard_slow_host(result.blocks, result.best_pace_us, FEWEST_ROUNDS)
-
-
 def enough(result: PairResult, names: Sequence[str], rounds: int, late: bool) -> bool:
     """Eight rounds and a narrow interval of each of `names`, or at least three rounds where time is up (`late`).
 
@@ -92,7 +86,7 @@ def enough(result: PairResult, names: Sequence[str], rounds: int, late: bool) ->
     """
     if rounds < FEWEST_ROUNDS or (rounds < ROUNDS and not late):
         return False
-    discard_blocks(result)
+    discard_slow_host(result)
     baseline, clock = f"baseline_{result.name}", result.clock or "device"
     control = _control(result)
     if control is not None and not control_ok(control) and rounds < (ROUNDS if late else MOST_ROUNDS):
@@ -119,9 +113,8 @@ def _phases(result: PairResult) -> list[Cost]:
 
 
 def _describe(row: VariantResult, result: PairResult) -> None:
-    device, wall = (times(result.blocks, row.name, clock) for clock in ("device", "end_to_end"))
-    row.device = spread(device) if device else None
-    row.wall = spread(wall) if wall else None
+    row.device = spread(times(result.blocks, row.name, "device"))
+    row.wall = spread(times(result.blocks, row.name, "end_to_end"))
     main = result.spread(row)
     if main is None:
         return
@@ -172,7 +165,7 @@ def _ratio(
         return None
     shares = host_share(blocks, above, clock), host_share(blocks, below, clock)
     if clock == "device" and not any(shares):
-        return compare(blocks, above.name, below.name, clock)
+        return interval(ratios)
     deviation = pace_deviation([result]) if result.pace_deviation is None else result.pace_deviation
     found = another_run(ratios, PACE_PART * max(shares) * deviation)
     reach = pace_reach(blocks, result.best_pace_us, result.usual_pace_us)
@@ -200,20 +193,19 @@ def host_share(blocks: Sequence[Block], row: VariantResult, clock: ClockName) ->
 def _compare_with_peers(result: PairResult) -> None:
     """Compare the best sound peer with the headline variant, where that is sound too: bytes where they are the goal."""
     own = result.headline
-    sound = [row for row in result.variants if row.status == "measured" and row.verdict != "invalid" and row.speedup]
-    gains = {row.label: (gain.ratio, row) for row in sound if row.role == "peer" and (gain := result.gain(row))}
+    peers = [row for row in result.variants if row.role == "peer" and row.sound and result.gain(row)]
     result.best_peer, result.peer_ratio = None, None
-    if own is not None and own in sound and result.gain(own) and gains:
-        result.best_peer = max(gains, key=lambda label: gains[label][0])
-        result.peer_ratio = _gain_over(result, gains[result.best_peer][1], own)
+    if own is not None and own.sound and result.gain(own) and peers:
+        best = max(peers, key=lambda row: gain.ratio if (gain := result.gain(row)) else 0.0)
+        result.best_peer, result.peer_ratio = best.label, _gain_over(result, best, own)
 
 
 def _compare_with_ref(result: PairResult) -> None:
     """Compare each sound rung with what it was at the commit of --against, where that is sound too."""
-    sound = {row.name: row for row in result.variants if row.status == "measured" and row.verdict in SOUND}
+    refs = [row for row in result.variants if row.role == "ref" and row.sound]
     for row in result.variants:
-        refs = [ref for ref in sound.values() if ref.role == "ref" and ref.name.startswith(f"{row.name}@")]
-        row.against = _gain_over(result, refs[0], row) if refs and row.name in sound else None
+        own = [ref for ref in refs if ref.name.startswith(f"{row.name}@")]
+        row.against = _gain_over(result, own[0], row) if own and row.sound else None
 
 
 def _gain_over(result: PairResult, other: VariantResult, own: VariantResult) -> Interval | None:

@@ -106,7 +106,7 @@ def excess(cost: Cost, read: int, written: int, flops: int) -> Iterator[tuple[st
 
 def findings(workload: Workload, device: torch.device, scratch: Path) -> tuple[list[str], list[str]]:
     """What is wrong with the workload's cost, and what is only to be noted. Raises what `inputs` and `reference` do."""
-    test = dict(workload.sizes["test"])
+    test: dict[str, Any] = dict(workload.sizes["test"])
     faults, notes = dict[str, str](), list[str]()
     for name in ("", *(name for name, figure in test.items() if isinstance(figure, int))):
         size = test | {name: 2 * test[name]} if name else test

@@ -22,7 +22,6 @@ from common.python.base.text import counted
 from common.python.build.compilation import TARGETS, compile_pairs
 from common.python.build.record import Compiled
 from common.python.corpus.discovery import Pair, Variant, select, survey
-from common.python.corpus.targets import homes
 from common.python.report.live_view import SILENCE, LiveView
 from common.python.requirements import Requirements, unmet
 from common.python.run.proof_cache import Notes, take_note
@@ -138,8 +137,7 @@ def verify(
     every, asked = survey(root, targets)
     whole, pairs = {pair.key: pair for pair in every}, select(every, asked)
     sources, sound = check_sources(pairs, whole)
-    places = homes(root, map(str, asked))
-    checks = [sources, *check_results({name: places[name] for name in sorted({target.chapter for target in asked})})]
+    checks = [sources, *check_results({pair.chapter: pair.folder.path for pair in pairs})]
     for check in checks:
         _tell(view, check)
     unchanged = 0

@@ -1,6 +1,6 @@
-"""Step variants of a pair in this process: for profilers and sanitizers, which must start the process they watch.
+"""Step variants of pairs in this process: for profilers and sanitizers, which must start the process they watch.
 
-    python -m common.python.workers.one_step '{"root": ..., "baseline": "ch07.baseline_transpose", ...}'
+    python -m common.python.workers.one_step '{"root": ..., "baseline": "ch07.baseline_transpose", ...}' ...
 
 Nothing is flushed, so a step finds in the caches what was left there. Exit code 1 when a variant could not be stepped.
 """
@@ -23,7 +23,7 @@ def one_step(asked: dict[str, Any], scratch: Path) -> dict[str, str]:
     """Prepare each variant, which steps it once; a `marked` one is warmed, then stepped in an NVTX range.
 
     `asked` names root, baseline, modules by variant, size, seed, reproducible and marked. What failed, by variant.
-    Raises VariantError when the workload itself does not work.
+    Raises VariantError when the workload itself does not work, or what a second step raises.
     """
     modules, size = asked["modules"], asked["size"]
     bench = Commands(Path(asked["root"]), scratch, asked, lambda who, what: print(f"{who}: {what}", flush=True))
@@ -32,21 +32,25 @@ def one_step(asked: dict[str, Any], scratch: Path) -> dict[str, str]:
     for name, variant in bench.prep.variants.items() if asked["marked"] and bench.prep else ():
         variant.step()
         settle(bench.device)
-        torch.cuda.nvtx.range_push(mark(name))
-        variant.step()
-        settle(bench.device)  # its work ends inside the range
-        torch.cuda.nvtx.range_pop()
+        with torch.cuda.nvtx.range(mark(name)):
+            variant.step()
+            settle(bench.device)  # its work ends inside the range
     return failures
 
 
 def main() -> int:
-    asked = json.loads(sys.argv[1])
-    signal.alarm(asked["limit_s"])  # ends this process even if its parent was killed
-    with tempfile.TemporaryDirectory(prefix="one-step-") as scratch:
-        failures = one_step(asked, Path(scratch))
-    for name, reason in failures.items():
-        print(f"{name}: {reason}", flush=True)
-    return 1 if failures else 0
+    code = 0
+    for asked in map(json.loads, sys.argv[1:]):
+        signal.alarm(asked["limit_s"])  # ends this process even if its parent was killed
+        with tempfile.TemporaryDirectory(prefix="one-step-") as scratch:
+            try:
+                failures = one_step(asked, Path(scratch))
+            except Exception as error:  # the next pair may work
+                failures = dict.fromkeys(asked["modules"], f"{type(error).__name__}: {error}")
+        for name, reason in failures.items():
+            print(f"{name}: {reason}", flush=True)
+        code = 1 if failures else code
+    return code
 
 
 if __name__ == "__main__":
