@@ -7,11 +7,13 @@ import shlex
 import subprocess
 import sys
 from pathlib import Path
+from unittest.mock import Mock
 
 import pytest
 from small_tree import HONEST, WRONG, Done, Tree, assert_usage, cli
 
 from common.python.stats.sampling_plan import BUDGET_S
+from common.python.workers.process import Worker, WorkerError
 
 ROOT = Path(__file__).resolve().parents[2]
 CLI = [sys.executable, str(ROOT / "tools" / "cli" / "benchmark_cli.py")]
@@ -247,10 +249,7 @@ def test_a_stream_that_is_closed_is_like_one_to_nowhere(small: Tree, closed: str
 
 
 def test_a_machine_on_which_no_worker_starts(small: Tree, monkeypatch: pytest.MonkeyPatch) -> None:
-    def describe(root: Path, folder: Path) -> dict[str, str]:
-        raise RuntimeError("no worker could be started: it exited with code 1")
-
-    monkeypatch.setattr("common.python.workers.probe.describe", describe)
+    monkeypatch.setattr(Worker, "call", Mock(side_effect=WorkerError("workload", "it exited with code 1")))
     done = run(small, "ch01:doubles")
     assert (done.returncode, done.stdout) == (4, "")
     assert done.stderr == "benchmark_cli: no worker could be started: it exited with code 1\n"

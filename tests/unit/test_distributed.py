@@ -43,7 +43,8 @@ def rank(board: Board, line: int) -> None:
 
 
 def test_no_rank_goes_on_before_the_last_was_forked(tmp_path: Path) -> None:
-    board = Board.blank(tmp_path / "state", tmp_path / "log", ranks=3)
+    (tmp_path / "state").touch()
+    board = Board(tmp_path / "state", tmp_path / "log", ranks=3)
     board.say(0, "workload", "start")
     ranks = [multiprocessing.get_context("fork").Process(target=rank, args=(board, line)) for line in board.ranks]
     for process in ranks[:2]:

@@ -27,6 +27,6 @@ def test_outputs_are_not_kept_alive(prepared: Prepares) -> None:
     sampler = Sampler(CpuClock(), "device")
     sampler.warm(prep, ["a"], 0.0)
     taken = sampler.block(prep, ["a", "a", "a"], 8, [0])
-    assert taken.proofs["a"][0].reason is None
+    assert taken["proofs"]["a"][0].reason is None
     gc.collect()
     assert sum(one() is not None for one in alive) <= 1

@@ -99,7 +99,7 @@ def empty_step(worker: Commands, baseline: str, size: str) -> dict[str, Any]:
     read = []
     for _ in range(EMPTY_BLOCKS):
         taken = sampler.block(prep, ["empty"] * EMPTY_SAMPLES, 1, [])
-        read += [sample.device_us if sampler.on_device() else sample.wall_us for sample in taken.samples]
+        read += [sample.device_us if sampler.on_device() else sample.wall_us for sample in taken["samples"]]
     return {"floor_us": floor_us, "empty_us": read}
 
 

@@ -140,7 +140,7 @@ def _times(link: Link, clock: GpuClock | CpuClock, ranks: Ranks) -> list[float]:
         if isinstance(clock, GpuClock):
             ranks.meet()  # or a rank that is ahead would renew what another one is still sending
             link.renew()
-            read = clock.device(link.send, count, delay_us).read().device_us
+            read = clock.device(link.send, count, delay_us).device_us()
         else:
             read = clock.wall(link.send, count, link.renew).wall_us
         times.append((read or 0.0) / 1e6 / count)

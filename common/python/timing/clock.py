@@ -48,26 +48,20 @@ def is_alone() -> bool:
 
 @dataclass(frozen=True)
 class Reading:
-    """One timing of `count` steps. device_us is None on a CPU, wall_us None where the device alone was timed."""
+    """One timing of `count` steps. `wall_us` is None where the device alone was timed."""
 
-    device_us: float | None
-    wall_us: float | None
     host_us: float
+    wall_us: float | None = None
+    start: torch.cuda.Event | None = None  # on a CPU there are no events
+    stop: torch.cuda.Event | None = None
     late: bool = False  # the device began before the host had enqueued everything: its time has the host's in it
 
-
-@dataclass
-class Pending:
-    """A device timing that is enqueued and not yet read."""
-
-    start: torch.cuda.Event
-    stop: torch.cuda.Event
-    host_us: float
-    late: bool  # the start event was reached before the host had enqueued everything
-
-    def read(self) -> Reading:
+    def device_us(self) -> float | None:
+        """The device's time, once it is through with these steps; None on a CPU."""
+        if self.start is None or self.stop is None:
+            return None
         self.stop.synchronize()
-        return Reading(self.start.elapsed_time(self.stop) * 1e3, None, self.host_us, self.late)
+        return self.start.elapsed_time(self.stop) * 1e3
 
 
 class CpuClock:
@@ -83,7 +77,7 @@ class CpuClock:
         for _ in range(count):
             step()
         elapsed = (now_ns() - start) / 1e3
-        return Reading(None, elapsed, elapsed)
+        return Reading(elapsed, elapsed)
 
 
 class GpuClock:
@@ -118,7 +112,7 @@ class GpuClock:
         """Keep the stream for so long, in which the host gets ahead of it."""
         torch.cuda._sleep(int(min(us, LONGEST_DELAY_US) * self._cycles_per_us))
 
-    def device(self, step: Step, count: int, delay_us: float) -> Pending:
+    def device(self, step: Step, count: int, delay_us: float) -> Reading:
         """Enqueue one device timing; read it after the block, so that samples follow without a gap."""
         start, stop = torch.cuda.Event(enable_timing=True), torch.cuda.Event(enable_timing=True)
         self.flush()
@@ -130,7 +124,7 @@ class GpuClock:
             step()
         returned = now_ns()
         stop.record()
-        return Pending(start, stop, (returned - called) / 1e3, late=start.query())
+        return Reading((returned - called) / 1e3, None, start, stop, late=start.query())
 
     def wall(self, step: Step, count: int, before: Callable[[], None]) -> Reading:
         """Time from the call until the device is idle, with the device's own span of the same steps beside it."""
@@ -147,7 +141,7 @@ class GpuClock:
         stop.record()
         torch.cuda.synchronize()
         idle = now_ns()
-        return Reading(start.elapsed_time(stop) * 1e3, (idle - called) / 1e3, (returned - called) / 1e3)
+        return Reading((returned - called) / 1e3, (idle - called) / 1e3, start, stop)
 
 
 Clock = CpuClock | GpuClock
@@ -155,4 +149,4 @@ Clock = CpuClock | GpuClock
 watch(sys.modules[__name__], "now_ns")
 watch(CpuClock, "wall")
 watch(GpuClock, "device", "wall", "flush", "hold")
-watch(Pending, "read")
+watch(Reading, "device_us")

@@ -18,7 +18,7 @@ TimedUs = Callable[[str], float]  # calls a variant's step once; microseconds
 
 
 def run_trios(prep: Preparation, names: Sequence[str], timed_us: TimedUs, limit_s: float) -> dict[str, list[Trio]]:
-    """Time trios of these variants in turn until each is decided, or for `limit_s` seconds in all.
+    """Time trios of each variant until it is decided, or its share of `limit_s` and what others left of theirs is over.
 
     None are run on several ranks, which would have to agree on the order, and where inputs are files, since rewriting
     those changes how fast a disk reads them.
@@ -26,18 +26,16 @@ def run_trios(prep: Preparation, names: Sequence[str], timed_us: TimedUs, limit_
     found: dict[str, list[Trio]] = {name: [] for name in names}
     if prep.ranks.size > 1 or prep.files:
         return found
-    until = time.perf_counter() + limit_s
+    started = time.perf_counter()
     try:
         arms = Arms(prep)
-        took_s = {name: CALLS * (_seconds(partial(timed_us, name)) + arms.drawing_s) for name in names}
-        left = [*names]
-        while left:
-            left = [name for name in left if time.perf_counter() + took_s[name] <= until]
-            for name in left:
+        for number, name in enumerate(names, start=1):
+            until = started + limit_s * number / len(names)
+            took_s = CALLS * (_seconds(partial(timed_us, name)) + arms.drawing_s)
+            while remembers(found[name]) is None and time.perf_counter() + took_s <= until:
                 began = time.perf_counter()
                 found[name].append(arms.trio(name, timed_us))
-                took_s[name] = time.perf_counter() - began
-            left = [name for name in left if remembers(found[name]) is None]
+                took_s = time.perf_counter() - began
     except torch.OutOfMemoryError:
         pass  # no room for copies of the inputs: undecided
     return found

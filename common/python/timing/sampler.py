@@ -12,11 +12,12 @@ import time
 from collections.abc import Collection, Sequence
 from dataclasses import dataclass, field
 from functools import partial
+from typing import Any
 
-from common.python.base.results import CONTROL, WHILE, ClockName, Model, Proof, Sample
+from common.python.base.results import CONTROL, WHILE, ClockName, Proof, Sample
 from common.python.proof.preparation import Preparation, settle
 from common.python.proof.trials import Trial, begin
-from common.python.timing.clock import Clock, GpuClock, Pending, Reading
+from common.python.timing.clock import Clock, GpuClock, Reading
 from common.python.workload import Output, Step
 
 SHORT_US = 50.0  # a shorter step is timed several at a time
@@ -30,18 +31,7 @@ SLACK_US = 20.0  # of a delay beyond the host's own time
 RESTED_US = 200.0  # a longer delay slows the kernel that follows no further
 LEAD_US = 200.0  # of delay before a block's first device sample
 
-Taken = tuple[str, Pending | Reading, bool]  # variant, sample, and whether it was on inputs that no call had seen
-
-
-class BlockTaken(Model):
-    """One block: samples in order, end-to-end companions of device samples, and the proofs among them."""
-
-    samples: list[Sample]
-    walls: list[Sample]
-    late: int  # device samples that include CPU launch latency
-    retaken: int  # others that did, and were taken again or left out
-    proofs: dict[str, list[Proof]]
-    proof_s: float  # spent on proving
+Taken = tuple[str, Reading, bool]  # variant, sample, and whether it was on inputs that no call had seen
 
 
 @dataclass
@@ -103,12 +93,12 @@ class Sampler:
 
     def step_us(self, prep: Preparation, name: str, step: Step | None = None) -> float:
         """The time of one step on the workload's clock; a `step` that is given is called exactly once."""
-        return self._headline_us(_read(self._timed(prep, name, 1, step)))
+        return self._headline_us(self._timed(prep, name, 1, step))
 
     def _headline_us(self, reading: Reading) -> float:
-        return (reading.device_us if self.on_device() else reading.wall_us) or 0.0
+        return (reading.device_us() if self.on_device() else reading.wall_us) or 0.0
 
-    def _timed(self, prep: Preparation, name: str, count: int, step: Step | None = None) -> Pending | Reading:
+    def _timed(self, prep: Preparation, name: str, count: int, step: Step | None = None) -> Reading:
         """A sample on the workload's clock."""
         return (self._device if self.on_device() else self._wall)(prep, name, count, step)
 
@@ -118,7 +108,7 @@ class Sampler:
         self.hosts[name] = min(self.hosts.get(name, math.inf), reading.host_us / count)
         return reading
 
-    def _device(self, prep: Preparation, name: str, count: int, step: Step | None = None) -> Pending:
+    def _device(self, prep: Preparation, name: str, count: int, step: Step | None = None) -> Reading:
         """One device sample, taken again where it includes CPU launch latency, if the host can be in time at all.
 
         No sample is chosen by its value. A step that is proven as it is timed is called just once, and ranks would each
@@ -133,7 +123,7 @@ class Sampler:
             self.in_time[key] = not pending.late or self.in_time.get(key, False)
         return pending
 
-    def _enqueue(self, prep: Preparation, name: str, count: int, step: Step | None) -> Pending:
+    def _enqueue(self, prep: Preparation, name: str, count: int, step: Step | None) -> Reading:
         assert isinstance(self.clock, GpuClock)
         delay_us = self._delay_us(name, count)
         pending = self.clock.device(step or prep.variants[name].step, count, delay_us)
@@ -152,8 +142,11 @@ class Sampler:
             needed[one] = max(needed[one], 1.5 * count * self.hosts[one] + SLACK_US)
         return max(needed[name], min(max(needed.values()), RESTED_US))
 
-    def block(self, prep: Preparation, order: list[str], count: int, probes: Sequence[int]) -> BlockTaken:
-        """Take samples in this order; those at the indices `probes`, each the first of its variant, are proven too."""
+    def block(self, prep: Preparation, order: list[str], count: int, probes: Sequence[int]) -> dict[str, Any]:
+        """Take samples in this order; those at the indices `probes`, each the first of its variant, are proven too.
+
+        Fields of a `Block` of the results, the proofs by variant, and the seconds spent on them.
+        """
         taken: list[Taken] = []
         proofs: dict[str, list[Proof]] = {}
         trial: Trial | None = None
@@ -175,14 +168,13 @@ class Sampler:
             trial.close()
         kept = taken if prep.ranks.size > 1 else _in_time(taken)
         self.retaken += len(taken) - len(kept)
-        readings = [(name, _read(item), fresh) for name, item, fresh in kept]
-        if proofs:  # the samples are not part of proving
-            proof_s -= sum(read.wall_us or read.device_us or 0.0 for _, read, fresh in readings if fresh) / 1e6
-        samples = [_sample(name, reading, count, fresh) for name, reading, fresh in readings]
+        samples = [_sample(name, reading, count, fresh) for name, reading, fresh in kept]
+        # What the samples themselves took is no part of proving.
+        proof_s -= sum(one.wall_us or one.device_us or 0.0 for one in samples if one.fresh) * count / 1e6
         to_wall, self.to_wall = [name for name in dict.fromkeys(order) if name in self.to_wall], ()
         walls = [_sample(name, self._wall(prep, name, count), count) for name in to_wall]
-        late = sum(one.late for one in samples)
-        return BlockTaken(samples=samples, walls=walls, late=late, retaken=self.retaken, proofs=proofs, proof_s=proof_s)
+        fields = {"samples": samples, "walls": walls, "late": sum(one.late for one in samples), "retaken": self.retaken}
+        return fields | {"proofs": proofs, "proof_s": proof_s}
 
     def _timed_output(self, prep: Preparation, name: str, count: int, taken: list[Taken], step: Step) -> Output:
         """Time this step of the variant, on inputs that no call has seen, and return its output."""
@@ -199,25 +191,22 @@ class Sampler:
     def floor_us(self) -> float:
         """The time of an empty step on the workload's clock."""
         if self.on_device() and isinstance(self.clock, GpuClock):
-            return statistics.median(self.clock.device(tuple, 1, SLACK_US).read().device_us or 0.0 for _ in range(20))
+            return statistics.median(self.clock.device(tuple, 1, SLACK_US).device_us() or 0.0 for _ in range(20))
         return statistics.median(self.clock.wall(tuple, 1, lambda: None).wall_us or 0.0 for _ in range(20))
-
-
-def _read(item: Pending | Reading) -> Reading:
-    return item.read() if isinstance(item, Pending) else item
 
 
 def _in_time(taken: list[Taken]) -> list[Taken]:
     """Without the device samples that include CPU launch latency, where the variant has another that does not."""
-    good = {name for name, item, _ in taken if isinstance(item, Pending) and not item.late}
-    return [one for one in taken if not (isinstance(one[1], Pending) and one[1].late and one[0] in good)]
+    good = {name for name, reading, _ in taken if not reading.late}
+    return [one for one in taken if not (one[1].late and one[0] in good)]
 
 
 def _sample(name: str, reading: Reading, count: int, fresh: bool = False) -> Sample:
+    device_us = reading.device_us()
     return Sample(
         variant=name,
         fresh=fresh,
-        device_us=None if reading.device_us is None else reading.device_us / count,
+        device_us=None if device_us is None else device_us / count,
         wall_us=None if reading.wall_us is None else reading.wall_us / count,
         host_us=reading.host_us / count,
         late=reading.late,

@@ -4,11 +4,13 @@ Each question carries a random word that its answer must repeat. A fake answer t
 and half a line cannot make the reader wait beyond its time limit.
 """
 
+import contextlib
 import json
 import math
 import os
 import secrets
 import time
+from collections.abc import Callable
 from multiprocessing.connection import Connection
 from typing import Any
 
@@ -43,15 +45,12 @@ class Channel:
             raise Forged
         return found
 
-    def asked(self) -> tuple[str, str, dict[str, Any]]:
-        """In the worker: wait for a question; its word, command and arguments. Raises EOFError at the end."""
-        found = json.loads(self._line(None))
-        self._word = found[WORD]
-        return self._word, found["command"], found["arguments"]
-
-    def reply(self, word: str, answer: dict[str, Any]) -> None:
-        """In the worker."""
-        self._send({WORD: word, **answer})
+    def serve(self, perform: Callable[[str, dict[str, Any]], dict[str, Any]]) -> None:
+        """In the worker: answer questions until the other end is gone. `perform` gets the command and its arguments."""
+        with contextlib.suppress(EOFError, OSError):
+            while True:
+                asked = json.loads(self._line(math.inf))
+                self._send({WORD: asked[WORD], **perform(asked["command"], asked["arguments"])})
 
     def close(self) -> None:
         self._connection.close()
@@ -61,9 +60,9 @@ class Channel:
         while left:
             left = left[os.write(self._connection.fileno(), left) :]
 
-    def _line(self, deadline: float | None) -> bytes:
+    def _line(self, deadline: float) -> bytes:
         while b"\n" not in self._pending[-(1 << 16) :]:
-            left_s = None if deadline in (None, math.inf) else max(0.0, deadline - time.monotonic())
+            left_s = None if math.isinf(deadline) else max(0.0, deadline - time.monotonic())
             if not self._connection.poll(left_s):
                 raise TimeoutError
             part = os.read(self._connection.fileno(), 1 << 16)

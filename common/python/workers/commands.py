@@ -165,7 +165,7 @@ class Commands:
         waited = 0.0 if alone else waited_us()
         taken = self.sampler.block(self._prepared, order, count, probes)
         waited = 0.0 if alone else waited_us() - waited
-        return taken.model_dump() | {"paces": [before, pace_us()], "waited_us": max(0.0, waited)}
+        return taken | {"paces": [before, pace_us()], "waited_us": max(0.0, waited)}
 
     def prove(self, names: list[str], when: str, trials: int, dtypes: list[str]) -> dict[str, list[Proof]]:
         """Prove the prepared closures, the very ones that are timed; `dtypes` are the baseline's, where known."""

@@ -6,24 +6,13 @@ their caches: 1.7 of the 2.1 s of CPU time that torch 2.11 took to compile a sof
 
 import functools
 import importlib
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable
 from typing import Any
+from unittest.mock import patch
 
 import torch
 
 MODULES = ("torch._dynamo.backends.inductor", "torch._inductor.compile_fx", "triton.compiler.code_generator")
-
-
-@contextmanager
-def told_of_a_gpu() -> Iterator[None]:
-    """Answer torch's question for a GPU without asking CUDA, which would not survive the fork: NVML has seen one."""
-    asks = torch.cuda.is_available
-    torch.cuda.is_available = lambda: True
-    try:
-        yield
-    finally:
-        torch.cuda.is_available = asks
 
 
 def recall_coordinate_descent(heuristics: Any) -> None:
@@ -56,7 +45,8 @@ def recall_coordinate_descent(heuristics: Any) -> None:
     owner.recheck_autotune_cache = recalled
 
 
-with told_of_a_gpu():
+# NVML has seen a GPU; CUDA, which torch would ask for one, would not survive the fork.
+with patch.object(torch.cuda, "is_available", lambda: True):
     for module in MODULES:
         importlib.import_module(module)
     from torch._inductor.codecache import torch_key

@@ -17,7 +17,7 @@ START_LIMIT_S = 120.0
 def open_machine(
     root: Path, folder: Path, pairs: Iterable[Pair] = (), reproducible: bool = False
 ) -> tuple[Machine, dict[str, Any]]:
-    """This machine as a worker can use it, and what `describe` tells; its workers are to hold these pairs.
+    """This machine as a worker can use it, and what a worker's `describe` tells; its workers are to hold these pairs.
 
     Raises RuntimeError if no worker starts.
     """
@@ -30,14 +30,9 @@ def open_machine(
     compiling = any(variant.uses_torch_compile or variant.autotunes for pair in pairs for variant in pair.variants)
     further = COMPILERS if compiling and machine.gpus else INDUCTOR
     warm_up_forkserver(*([further] if compiling or machine.gpus or reproducible else []))
-    found = describe(root, folder)
+    try:
+        with one_worker(root, folder / "logs" / "describe.log") as worker:
+            found = dict(worker.call("describe", START_LIMIT_S * crowding()))
+    except WorkerError as error:
+        raise RuntimeError(f"no worker could be started: {error.reason}\n{worker.log_tail()}") from error
     return machine if found["device"] != "cpu" else replace(machine, gpus=[]), found
-
-
-def describe(root: Path, folder: Path) -> dict[str, Any]:
-    """What a worker's `describe` tells: the parent does not import torch."""
-    with one_worker(root, folder / "logs" / "describe.log") as worker:
-        try:
-            return dict(worker.call("describe", START_LIMIT_S * crowding()))
-        except WorkerError as error:
-            raise RuntimeError(f"no worker could be started: {error.reason}\n{worker.log_tail()}") from error

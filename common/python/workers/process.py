@@ -16,7 +16,7 @@ import signal
 import sys
 import tempfile
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from functools import partial
 from multiprocessing import forkserver, resource_tracker
@@ -59,7 +59,8 @@ class Worker:
         scratch.mkdir(parents=True, exist_ok=True)
         log.parent.mkdir(parents=True, exist_ok=True)
         self.log, state = log, scratch.parent / f"{scratch.name}.state"
-        self._board = Board.blank(state, log, settings.get("ranks", 0))
+        state.write_bytes(b"")  # nothing of an earlier worker's
+        self._board = Board(state, log, settings.get("ranks", 0))
         ours, theirs = context.Pipe()
         self._channel, self._pid = Channel(ours), 0
         settings = settings | {"fresh": fresh, "parent": os.getpid()}
@@ -179,7 +180,7 @@ def _main(connection: Connection, root: str, scratch: str, log: str, state: str,
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # and forget one that came while it was blocked
     signal.pthread_sigmask(signal.SIG_UNBLOCK, {signal.SIGINT})
     speak_into(log)
-    board = Board(Path(state), Path(log))
+    board = Board(Path(state), Path(log), settings.get("ranks", 0))
     board.say(0, "workload", "")  # before a fresh interpreter imports torch, which takes seconds
     if not settings.get("gpu", True):
         os.environ["CUDA_VISIBLE_DEVICES"] = ""  # for ranks that are proven on CPUs, since there are too few GPUs
@@ -193,17 +194,9 @@ def _main(connection: Connection, root: str, scratch: str, log: str, state: str,
         from common.python.workers.distributed import Leader  # few pairs are on several GPUs
 
         leader = Leader(Path(root), Path(scratch), settings, board, connection)
-        leader.lead(lambda: _serve(channel, leader.perform))
+        leader.lead(lambda: channel.serve(leader.perform))
     else:
-        _serve(channel, Commands(Path(root), Path(scratch), settings, partial(board.say, 0)).perform)
-
-
-def _serve(channel: Channel, perform: Callable[[str, dict[str, Any]], dict[str, Any]]) -> None:
-    """Answer commands until the parent has closed the connection."""
-    with contextlib.suppress(EOFError, OSError):
-        while True:
-            word, command, arguments = channel.asked()
-            channel.reply(word, perform(command, arguments))
+        channel.serve(Commands(Path(root), Path(scratch), settings, partial(board.say, 0)).perform)
 
 
 # The server that workers are forked from.

@@ -33,15 +33,9 @@ class State(NamedTuple):
 class Board:
     """The lines in a file; `log` is that of the worker itself."""
 
-    def __init__(self, path: Path, log: Path) -> None:
+    def __init__(self, path: Path, log: Path, ranks: int = 0) -> None:
         self._log, self._file = log, path.open("r+b")
-        self.ranks = range(1, path.stat().st_size // LINE_BYTES)  # the lines of ranks
-
-    @classmethod
-    def blank(cls, path: Path, log: Path, ranks: int) -> "Board":
-        """A new one, for a worker and its ranks."""
-        path.write_bytes(b" " * LINE_BYTES * (1 + ranks))
-        return cls(path, log)
+        self.ranks = range(1, 1 + ranks)  # the lines of ranks
 
     def say(self, line: int, who: str, what: str, rank: int | str = "") -> None:
         """Write this process's line."""
@@ -49,7 +43,7 @@ class Board:
         os.pwrite(self._file.fileno(), text, line * LINE_BYTES)
 
     def read(self, line: int) -> State:
-        text = os.pread(self._file.fileno(), LINE_BYTES, line * LINE_BYTES).decode(errors="replace").strip()
+        text = os.pread(self._file.fileno(), LINE_BYTES, line * LINE_BYTES).decode(errors="replace").strip("\0 ")
         pid, who, what, rank = (text.split("|", 3) + [""] * 3)[:4]
         return State(pid, who or "workload", what or "start", rank)
 
