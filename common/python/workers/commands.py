@@ -123,8 +123,7 @@ class Commands:
         prep = Preparation(self.workload, shape, size, *place, dtypes=self._dtypes[size])
         failures = prep.prepare_all({name: self.prepares[name] for name in names})
         self.prep = prep
-        for name in (ready := [name for name in names if name in prep.variants]):
-            variant = prep.variants[name]
+        for name, variant in prep.variants.items():
             self._note_compiled((self.prepares[name], size), variant.compiled)
             if variant.held_bytes is not None:  # a thread of autograd's may free gradients after the step returned
                 self.held_bytes[name, size].append(variant.held_bytes)
@@ -132,8 +131,8 @@ class Commands:
         return {
             "failures": {name: str(error) for name, error in failures.items()},
             "out_of_memory": any(error.out_of_memory for error in failures.values()),
-            "prepare_s": {name: prep.variants[name].prepare_s for name in ready},
-            "first_call_s": {name: prep.variants[name].first_call_s for name in ready},
+            "prepare_s": {name: variant.prepare_s for name, variant in prep.variants.items()},
+            "first_call_s": {name: variant.first_call_s for name, variant in prep.variants.items()},
         }
 
     def _note_compiled(self, key: tuple[Prepare, str], compiled: dict[str, float]) -> None:

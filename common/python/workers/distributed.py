@@ -5,6 +5,7 @@ merges what they answer: every number is the largest of the ranks', so that a sa
 and answers go through the store that the launcher's rendezvous uses as well, so that ranks of other hosts hear them.
 """
 
+import contextlib
 import gc
 import itertools
 import json
@@ -122,20 +123,15 @@ class Leader:
                 self.store.set(LOST, json.dumps(lost))
                 return lost
             time.sleep(LOOK_S)
-        while self._answers():  # the store of the next pair will listen in the same place
-            time.sleep(LOOK_S)
+        with contextlib.suppress(dist.DistError):  # which says that it is gone; the next pair's will listen there too
+            while True:
+                self.store.check([END])
+                time.sleep(LOOK_S)
         return {"value": None}
 
     def _ask(self, command: str, arguments: dict[str, Any]) -> None:
         self.asked += 1
         self.store.set(f"ask/{self.asked}", json.dumps([command, arguments]))
-
-    def _answers(self) -> bool:
-        try:
-            self.store.check([END])
-        except dist.DistError:
-            return False
-        return True
 
     def _lost_soon(self) -> dict[str, Any] | None:
         until = time.monotonic() + (REAP_S if self.launch.nnodes == 1 else 2 * NOTICE_S)
@@ -153,19 +149,18 @@ class Leader:
         self.ended.wait(NOTICE_S)
         if isinstance(self.error, ChildFailedError):
             first = min(self.error.failures.values(), key=lambda lost: lost.timestamp)
-            return self._ended(first.local_rank, first.exitcode)
-        if gone:
-            return self._ended(gone[0], 0)
-        return failure(VariantError("workload", f"the ranks cannot be started: {str(self.error).splitlines()[0]}"))
+            local, code = first.local_rank, first.exitcode
+        elif gone:
+            local, code = gone[0], 0
+        else:
+            return failure(VariantError("workload", f"the ranks cannot be started: {str(self.error).splitlines()[0]}"))
+        state = self.board.read(1 + local)
+        how = f"rank {state.rank or local} {how_ended(code)}"
+        return failure(VariantError(state.who, f"{how} during {state.what}{self.board.place(1 + local)}"))
 
     def _is_done(self) -> bool:
         """Whether all ranks ended as they should."""
         return self.ended.is_set() and self.error is None
-
-    def _ended(self, local: int, code: int) -> dict[str, Any]:
-        state = self.board.read(1 + local)
-        how = f"rank {state.rank or local} {how_ended(code)}"
-        return failure(VariantError(state.who, f"{how} during {state.what}{self.board.place(1 + local)}"))
 
 
 def _follow(leader: Leader) -> None:
