@@ -228,7 +228,7 @@ class Here(Worker):
         except SystemExit as error:
             answer = failure(VariantError(self.commands.who, error))
         if "error" in answer:
-            raise WorkerError(answer["who"], answer["error"], answer["out_of_memory"])
+            raise WorkerError(answer["who"], answer["error"])
         return answer["value"]
 
     def pids(self) -> set[int]:
@@ -257,6 +257,6 @@ class Unguarded(Settings):
     def hire(self, pair: Pair, index: int = 0, fresh: bool = False) -> Worker:
         """The one worker. Raises WorkerError for a second one, which would be for what does not fit into memory."""
         if self.here.hired:
-            raise WorkerError("workload", TOO_LARGE, out_of_memory=True)
+            raise WorkerError("workload", TOO_LARGE)
         self.here.hired = True
         return self.here

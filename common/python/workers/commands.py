@@ -205,7 +205,7 @@ class Commands:
 
 def failure(error: VariantError) -> dict[str, Any]:
     """The answer to a command that failed."""
-    return {"error": str(error), "who": error.who, "out_of_memory": error.out_of_memory}
+    return {"error": str(error), "who": error.who}
 
 
 # Modules of pairs: what they must have, and what importing them may not leave behind.

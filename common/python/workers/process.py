@@ -41,9 +41,9 @@ ASSERTED = "device-side assert"  # CUDA's words for an assertion of a kernel tha
 class WorkerError(Exception):
     """The worker could not answer: `who` was at work, and what became of it there."""
 
-    def __init__(self, who: str, reason: str, out_of_memory: bool = False) -> None:
+    def __init__(self, who: str, reason: str) -> None:
         super().__init__(reason)
-        self.who, self.reason, self.out_of_memory = who, reason, out_of_memory
+        self.who, self.reason = who, reason
 
 
 class Worker:
@@ -105,7 +105,7 @@ class Worker:
             raise self._lost(f"the worker {how_ended(self._process.exitcode)}") from error
         if "error" in answer:
             place = self._board.asserted() if ASSERTED in answer["error"] else ""
-            raise WorkerError(answer["who"], answer["error"] + place, answer["out_of_memory"])
+            raise WorkerError(answer["who"], answer["error"] + place)
         return answer["value"]
 
     def _lost(self, how: str, hint: str = "") -> WorkerError:
