@@ -65,11 +65,15 @@ def test_every_cheat_is_expected(pairs: dict[str, Pair]) -> None:
 def test_cheat_is_refused_and_its_honest_twin_accepted(
     name: str, pairs: dict[str, Pair], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    tries = 4
     if "remembers" not in REFUSED[name]:  # samples as few as these look slow by chance, and trials take seconds
         monkeypatch.setattr(timing_sanity, "SLOWER", math.inf)
-    result = run(pairs[name], tmp_path)
-    rows = {row.label: row for row in result.variants}
-    cheat = rows["optimized"]
+        tries = 1
+    for _ in range(tries):  # on a busy machine a memory's lead may drown, and then no number is shown
+        rows = {row.label: row for row in run(pairs[name], tmp_path).variants}
+        cheat = rows["optimized"]
+        if cheat.verdict != "too noisy":
+            break
     if cheat.status == "unsupported":
         pytest.skip(f"{name}: {cheat.reason}")
     assert cheat.status == "failed" or cheat.verdict == "invalid", f"not caught: {cheat}"
