@@ -19,12 +19,14 @@ from pathlib import Path
 from types import ModuleType
 from typing import Any
 
+from pydantic import ValidationError
 from rich.console import Console, ConsoleOptions
 from rich.table import Table
 
 from common.python.base.lock import hold
 from common.python.base.machine import machine
 from common.python.base.results import ClockName, Cost, Interval, PairResult, Role, Verdict
+from common.python.base.safe_read import first_of
 from common.python.corpus.discovery import Pair, Variant
 from common.python.corpus.targets import Folder
 from common.python.peaks import store
@@ -131,16 +133,19 @@ def compare(
                 f"{what} must be a function, as in inputs=lambda draw: {{...}}; it is {type(given).__name__}"
             )
     least = cost if isinstance(cost, Cost) else Cost()
-    workload = Workload(
-        inputs=inputs,
-        reference=reference,
-        cost=cost if callable(cost) else lambda **size: least,
-        sizes=sizes,
-        tolerance=tolerance,
-        clock=clock,
-        frozen=frozen,
-        mutates=mutates,
-    )
+    try:
+        workload = Workload(
+            inputs=inputs,
+            reference=reference,
+            cost=cost if callable(cost) else lambda **size: least,
+            sizes=sizes,
+            tolerance=tolerance,
+            clock=clock,
+            frozen=frozen,
+            mutates=mutates,
+        )
+    except ValidationError as error:
+        raise ValueError(first_of(error)) from None
     pair, modules = _pair(name or str(getattr(optimized, "__name__", "")), workload, baseline, optimized)
     with tempfile.TemporaryDirectory(prefix="benchmark-") as scratch, _as_found(modules):
         here = Here(Path(scratch), random.randrange(2**31) if seed is None else seed)

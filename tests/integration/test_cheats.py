@@ -10,6 +10,7 @@ from common.python.base.results import PairResult, VariantResult
 from common.python.corpus.discovery import Pair
 from common.python.run.options import Options
 from common.python.run.suite import open_suite
+from common.python.stats import sampling_plan as schedule
 from common.python.stats import timing_sanity
 from tools.selftest.tree import lay_cheats
 
@@ -52,6 +53,12 @@ REFUSED = {  # what the reason must say; alternatives where memory or timing dec
 }
 
 
+@pytest.fixture(autouse=True)
+def few_proofs(monkeypatch: pytest.MonkeyPatch) -> None:
+    """One before timing, as pairs have that take long to prove at the size that is timed."""
+    monkeypatch.setattr(schedule, "ENOUGH", 0.0)
+
+
 @pytest.fixture(scope="module")
 def pairs(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Pair]:
     return {pair.name: pair for pair in lay_cheats(tmp_path_factory.mktemp("cheats"), PROBLEMS)}
@@ -65,11 +72,10 @@ def test_every_cheat_is_expected(pairs: dict[str, Pair]) -> None:
 def test_cheat_is_refused_and_its_honest_twin_accepted(
     name: str, pairs: dict[str, Pair], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    tries = 4
-    if "remembers" not in REFUSED[name]:  # samples as few as these look slow by chance, and trials take seconds
+    remembers = "remembers" in REFUSED[name]
+    if not remembers:  # samples as few as these look slow by chance, and trials take seconds
         monkeypatch.setattr(timing_sanity, "SLOWER", math.inf)
-        tries = 1
-    for _ in range(tries):  # on a busy machine a memory's lead may drown, and then no number is shown
+    for _ in range(4 if remembers else 1):  # on a busy machine a memory's lead may drown, and then no number is shown
         rows = {row.label: row for row in run(pairs[name], tmp_path).variants}
         cheat = rows["optimized"]
         if cheat.verdict != "too noisy":

@@ -331,10 +331,10 @@ def test_the_suites_time_passes_while_another_holds_the_device(here: Tree) -> No
     here.pair("ch01:a")
     with hold(None, print, wait=False):
         code, out, err = finish(start(here, "--suite-timeout", "12"))
-    assert (code, out) == (1, "")
+    assert (code, out) == (4, "")
     waiting, up = err.splitlines()
-    assert waiting.startswith(f"benchmark_cli: the CPU is in use by pid {os.getpid()} (")
-    assert up == "benchmark_cli: the suite's time was up before a worker had started"
+    for line in (waiting, up):
+        assert line.startswith(f"benchmark_cli: the CPU is in use by pid {os.getpid()} (")
 
 
 # No room to write.

@@ -198,10 +198,8 @@ def test_what_the_session_took_is_no_longer_there_for_profilers(place: Place) ->
         (table(), "holds no kernel"),
         (table(FIRST, units=(*UNITS[:3], "us", *UNITS[4:])), "no number .* gpu__time_duration.sum in ns"),
         (table(FIRST).replace("sm__throughput", "gone"), "no number .* sm__throughput.avg.pct_of_peak"),
-        (
-            table((*FIRST[:6], "n/a", *FIRST[7:])),
-            "no number .* dram__throughput.avg.pct_of_peak",
-        ),
+        (table((*FIRST[:6], "n/a", *FIRST[7:])), "no number .* dram__throughput.avg.pct_of_peak"),
+        (table((*FIRST[:3], "0", *FIRST[4:])), "took no time"),
     ],
 )
 def test_a_table_that_gives_no_figures_says_why(text: str, reason: str) -> None:

@@ -169,3 +169,11 @@ def test_answers_that_are_alike_in_one_draw_of_several_accuse_no_tolerance(
 def test_an_output_without_elements_can_be_right(prepared: Prepares) -> None:
     problem = workload(reference=lambda x, w: x[:0])
     assert reasons(prepared(problem, a=lambda x, w: lambda: x[:0].clone())) == {"a": None}
+
+
+@pytest.mark.parametrize(("enough_s", "trials"), [(None, 3), (60.0, 3), (0.0, 1)])
+def test_no_trial_is_begun_after_enough_time_but_one_is_always(
+    prepared: Prepares, enough_s: float | None, trials: int
+) -> None:
+    proofs = prove(prepared(workload(), a=honest, b=honest), ["a", "b"], BEFORE, 3, enough_s=enough_s)
+    assert [len(proofs[name]) for name in "ab"] == [trials, trials]

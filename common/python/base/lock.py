@@ -11,6 +11,7 @@ from datetime import datetime, timezone
 from pathlib import Path
 from typing import IO
 
+from common.python.base.interrupt import SuiteTimeUp
 from common.python.base.text import clean
 
 CPU = "cpu"  # what a machine without a GPU locks
@@ -34,8 +35,8 @@ def lock_file(uuid: str | None) -> Path:
 def hold(uuid: str | None, say: Callable[[str], None], wait: bool = True) -> IO[bytes]:
     """Take the lock; closing what is returned gives it back, and so does the end of the process.
 
-    While another holds it, `say` hears who, and it is waited for; without `wait` that raises Busy. Raises OSError where
-    no lock file can be made.
+    While another holds it, `say` hears who, and it is waited for; without `wait`, or once the suite's time is up, that
+    raises Busy. Raises OSError where no lock file can be made.
     """
     file = _open(lock_file(uuid))
     try:
@@ -47,7 +48,10 @@ def hold(uuid: str | None, say: Callable[[str], None], wait: bool = True) -> IO[
             file.close()
             raise Busy(told) from None
         say(f"{told}: waiting (--no-wait ends with exit code 4 instead)")
-        fcntl.flock(file, fcntl.LOCK_EX)
+        try:
+            fcntl.flock(file, fcntl.LOCK_EX)
+        except SuiteTimeUp:
+            raise Busy(told) from None
     if file.writable():
         started = datetime.now(timezone.utc).isoformat(timespec="seconds")
         about = {"pid": os.getpid(), "command": shlex.join(sys.argv), "started": started}

@@ -284,6 +284,8 @@ def speed_of_light(page: str) -> tuple[list[str], SpeedOfLight]:
         raise Uncaptured(f"no number for each kernel of {', '.join(lacks)}")
     seen = seen.droplevel(1, axis="columns")
     total = seen.sum()
+    if total[TIME] <= 0:
+        raise Uncaptured("its kernels took no time")
     mean = seen.mul(seen[TIME], axis="index").sum() / total[TIME]
     return found["Kernel Name"].iloc[:, 0].tolist(), SpeedOfLight(
         dram_percent=mean[DRAM],

@@ -37,9 +37,9 @@ RESUMED = "torch_dynamo_resume_in"  # how dynamo names the code behind a graph b
 class VariantError(Exception):
     """A variant (or "workload": its `inputs` or `reference`) that failed: `who`, and the reason or what it raised."""
 
-    def __init__(self, who: str, error: BaseException | str, out_of_memory: bool = False) -> None:
+    def __init__(self, who: str, error: BaseException | str) -> None:
         super().__init__(error if isinstance(error, str) else _described(error))
-        self.who, self.out_of_memory = who, out_of_memory or isinstance(error, torch.OutOfMemoryError)
+        self.who, self.out_of_memory = who, isinstance(error, torch.OutOfMemoryError)
 
 
 def _described(error: BaseException) -> str:

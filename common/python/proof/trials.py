@@ -117,16 +117,21 @@ def begin(prep: Preparation, names: list[str], when: str) -> Trial:
     return Trial(prep, when, pristine, expected, spoilt)
 
 
-def prove(prep: Preparation, names: list[str], when: str, trials: int = 1) -> dict[str, list[Proof]]:
+def prove(
+    prep: Preparation, names: list[str], when: str, trials: int = 1, enough_s: float | None = None
+) -> dict[str, list[Proof]]:
     """Prove the named variants on shared fresh inputs, each `trials` times or until it fails.
 
-    Raises VariantError when the workload's own inputs or reference raise.
+    After `enough_s` seconds no further trial is begun. Raises VariantError when the workload's own inputs or reference
+    raise.
     """
     proofs: dict[str, list[Proof]] = {name: [] for name in names}
+    started = now_s()
     for number in range(trials):
         linger = when == BEFORE and number == 0  # once for each preparation
         living = [name for name in names if not proofs[name] or proofs[name][-1].reason is None]
-        if not living:
+        long = number and enough_s is not None and prep.ranks.either(now_s() - started > enough_s)
+        if not living or long:
             break
         prep.at("workload", "reference")
         trial = begin(prep, living, when)

@@ -187,8 +187,8 @@ class Session:
             if accepted:
                 self.roster.exclude_all(f"the tolerance would accept: {', '.join(accepted)}")
 
-    def _prove(self, names: list[str], when: str, trials: int = 1) -> None:
-        asked = {"when": when, "trials": trials, "dtypes": self.dtypes}
+    def _prove(self, names: list[str], when: str, trials: int = 1, enough_s: float | None = None) -> None:
+        asked = {"when": when, "trials": trials, "dtypes": self.dtypes, "enough_s": enough_s}
         with self._phase("proof"):
             self.roster.take_proofs(self.pool.each("prove", names, **asked))
 
@@ -226,8 +226,9 @@ class Session:
             for name in self.roster.active():
                 row = self.roster.row(name)
                 row.prepare_s, row.first_call_s = prepared["prepare_s"][name], prepared["first_call_s"][name]
+            enough_s = None if self.settings.reproducible else sampling_plan.ENOUGH * self.settings.budget_s
             for share in self.pool.apart(self.roster.active()):
-                self._prove(share, BEFORE)
+                self._prove(share, BEFORE, sampling_plan.TRIALS, enough_s)
                 self.dtypes = self.dtypes or self.pool.first("dtypes")
         if self.roster.nothing_left():
             return

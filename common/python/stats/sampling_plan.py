@@ -3,7 +3,8 @@
 import math
 from collections.abc import Mapping
 
-TRIALS = 3  # proofs of a variant at `test` size; at the timed size there is one before, and others later
+TRIALS = 3  # proofs before timing
+ENOUGH = 0.25  # of the budget: proving at the timed size begins no further trial beyond it
 BUDGET_S = 1.0  # of sampling, by default
 QUICK = 0.2  # of the budget, for a first look
 ROUNDS, FEWEST_ROUNDS, MOST_ROUNDS = 8, 3, 16

@@ -166,11 +166,13 @@ class Commands:
         waited = 0.0 if alone else waited_us() - waited
         return taken | {"paces": [before, pace_us()], "waited_us": max(0.0, waited)}
 
-    def prove(self, names: list[str], when: str, trials: int, dtypes: list[str]) -> dict[str, list[Proof]]:
+    def prove(
+        self, names: list[str], when: str, trials: int, dtypes: list[str], enough_s: float | None = None
+    ) -> dict[str, list[Proof]]:
         """Prove the prepared closures, the very ones that are timed; `dtypes` are the baseline's, where known."""
         if dtypes:
             self._prepared.dtypes[:] = [getattr(torch, name) for name in dtypes]
-        return prove(self._prepared, names, when, trials)
+        return prove(self._prepared, names, when, trials, enough_s)
 
     def why(self, names: list[str], traces: str | None) -> dict[str, Why]:
         """Profile one step of each variant; traces, and memory snapshots, go to the folder `traces`, if named."""
