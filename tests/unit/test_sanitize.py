@@ -280,22 +280,22 @@ def test_without_a_gpu_or_the_tool_nothing_is_checked_and_that_is_said(
 
 
 def test_one_step_prepares_and_steps_each_variant_once_and_reports_what_fails(tmp_path: Path) -> None:
-    steps = {"optimized": doing("print('stepped', len(a))"), "bad": doing("raise ValueError('no such place')")}
+    says = "import weakref; print('stepped', len(a), *[old() for old in kept]); kept.append(weakref.ref(a))"
+    steps = {"optimized": doing(says) + "    kept = []", "bad": doing("raise ValueError('no such place')")}
     Tree(tmp_path).pair("ch06:x", **steps, broken="import nothing_of_this_name\n")
     Tree(tmp_path).pair("ch06:w", inputs="1 / 0")
     no_inputs, pair = find_pairs(tmp_path)
     names = [f"optimized_x{label}" for label in ("", "__bad", "__broken")]
-    calls = [
-        step_command(pairs, "test", 60)[3:] for pairs in ([pair.only({*names[:1]})], [no_inputs, pair.only({*names})])
-    ]
+    runs = [pair.only({*names[:1]})], [no_inputs, pair.only({*names})]
+    calls = [step_command(pairs, "test", 60)[3:] for pairs in runs]
     program = f"import sys\nfrom common.python.workers.one_step import main\nfor words in {calls!r}:\n"
     program += "    sys.argv[1:] = words\n    print('exit', main())\n"
     command, env = [sys.executable, "-c", program], os.environ | {"CUDA_VISIBLE_DEVICES": ""}
     done = subprocess.run(command, capture_output=True, text=True, check=False, timeout=60, cwd=ROOT, env=env)
     alone, three = done.stdout.partition("exit 0\n")[::2]
-    assert alone.count("stepped 67") == 1
+    assert alone.count("stepped 67\n") == 1
     assert "optimized_w: VariantError: ZeroDivisionError" in three
-    assert three.count("stepped 67") == 1  # the pair after the one that failed
+    assert three.count("stepped 67 None\n") == 1  # after the one that failed, and without the inputs of the first
     assert "optimized_x__bad: ValueError at optimized_x__bad.py:7: no such place" in three
     assert "optimized_x__broken: ModuleNotFoundError" in three
     assert three.endswith("exit 1\n")
