@@ -9,7 +9,7 @@ import pytest
 import torch
 
 from common.python import cuda
-from common.python.base.toolkit import find_header, find_nvcc, nvcc_version
+from common.python.base.toolkit import find_header, find_nvcc, find_program, nvcc_version
 from common.python.cuda import CudaError, Parameter, compile_source, first_error, load_cuda, signature
 
 needs_nvcc = pytest.mark.skipif(find_nvcc() is None, reason="no nvcc here")
@@ -145,9 +145,10 @@ def test_without_a_compiler_the_error_says_how_to_get_one(tmp_path: Path, monkey
 def test_the_compiler_named_in_the_environment_comes_first_then_the_path_then_the_toolkit(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    for folder in ("named", "bin", "home/bin"):
-        (tmp_path / folder).mkdir(parents=True)
-        (tmp_path / folder / "nvcc").touch(mode=0o755)
+    files = [tmp_path / name for name in ("named/nvcc", "named/ncu", "bin/nvcc", "home/bin/nvcc")]
+    for file in files:
+        file.parent.mkdir(parents=True, exist_ok=True)
+        file.touch(mode=0o755)
     monkeypatch.setenv("NVCC", str(tmp_path / "missing"))
     monkeypatch.setenv("PATH", str(tmp_path / "bin"))
     monkeypatch.setenv("CUDA_HOME", str(tmp_path / "home"))
@@ -155,12 +156,11 @@ def test_the_compiler_named_in_the_environment_comes_first_then_the_path_then_th
     with pytest.raises(CudaError, match=r"\$NVCC is .*/missing, which is no program: name an nvcc, or unset it"):
         compile_source(tmp_path / "x.cu", ARCH, tmp_path)
     monkeypatch.setenv("NVCC", str(tmp_path / "named" / "nvcc"))
-    order = [find_nvcc()]
+    order = [find_nvcc(), find_program("ncu")]
     monkeypatch.delenv("NVCC")
     order.append(find_nvcc())
     (tmp_path / "bin" / "nvcc").unlink()
-    order.append(find_nvcc())
-    assert order == [tmp_path / folder / "nvcc" for folder in ("named", "bin", "home/bin")]
+    assert [*order, find_nvcc()] == files
 
 
 def test_the_headers_of_the_cutlass_wheel_are_found(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

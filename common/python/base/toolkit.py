@@ -19,9 +19,9 @@ def find_nvcc() -> Path | None:
 
 
 def find_program(name: str) -> Path | None:
-    """A program of CUDA's: from the PATH, or else from where toolkits, CUDA's wheels and Triton's keep theirs."""
-    homes = [home for home in (os.environ.get("CUDA_HOME"), TOOLKIT, *_wheel_roots()) if home]
-    folders = [f"{home}/bin" for home in homes]
+    """A program of CUDA's: from the PATH, else from beside nvcc or where toolkits, wheels and Triton keep theirs."""
+    beside = [str(Path(nvcc).resolve().parent) for nvcc in [shutil.which(os.environ.get("NVCC") or "nvcc")] if nvcc]
+    folders = [*beside, *(f"{home}/bin" for home in (os.environ.get("CUDA_HOME"), TOOLKIT, *_wheel_roots()) if home)]
     folders += [f"{folder}/backends/nvidia/bin" for folder in _folders("triton")]
     found = shutil.which(name) or shutil.which(name, path=os.pathsep.join(folders))
     return Path(found) if found else None
