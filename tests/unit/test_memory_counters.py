@@ -54,17 +54,16 @@ def test_a_process_of_ncu_counts_the_pairs_of_a_chapter(tmp_path: Path, monkeypa
     assert [call.count(part) for part in ("--nvtx-include step of", "optimized_strided_copy/", "__tile")] == [4, 1, 0]
 
 
-def test_a_variant_without_counts_is_named_and_the_others_count(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_variant_without_counts_is_named_and_others_count(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    named = "memory_counters: optimized_transpose"
     said = "optimized_transpose: prepare\noptimized_transpose: VariantError: no\n==ERROR== The application ended (1).\n"
     done = run(tmp_path, monkeypatch, said + page("baseline_transpose"), "ch07:transpose", code=1)
     assert (done.exit_code, done.stdout.count("transpose")) == (1, 1)
-    assert done.stderr.startswith(
-        "memory_counters: optimized_transpose: VariantError: no (exit code 1: The application"
-    )
+    assert done.stderr.startswith(f"{named}: VariantError: no (exit code 1: The application")
     done = run(tmp_path, monkeypatch, "==ERROR== The driver refused", "ch07:transpose")
-    assert (done.exit_code, "memory_counters: optimized_transpose (The driver refused" in done.stderr) == (1, True)
+    assert (done.exit_code, f"{named} (The driver refused" in done.stderr) == (1, True)
+    monkeypatch.setattr(counters, "LIMIT_S", 0.0)
+    assert f"{named}: it did not end in" in run(tmp_path, monkeypatch, "", "ch07:transpose").stderr
 
 
 def test_no_target_is_a_usage_error() -> None:

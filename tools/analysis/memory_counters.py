@@ -53,7 +53,7 @@ def count(program: Path, pairs: list[Pair], log: Path) -> dict[str, pandas.Serie
     try:
         code, printed = run_tool([program, *words, *step], log, LIMIT_S * len(pairs))
     except Uncaptured as error:
-        return dict.fromkeys(names, str(error))
+        return {name: f"{name}: {error}" for name in names}
     told = {line.partition(":")[0]: line for line in printed.splitlines()}  # the last that the process said of each
     why = complaint(printed, code) or "its step has no kernel"
     found: dict[str, pandas.Series | str] = {name: f"{clean(told.get(name, name))} ({why})" for name in names}
