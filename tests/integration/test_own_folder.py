@@ -28,11 +28,16 @@ def test_every_command_takes_a_folder_outside_the_project(tmp_path: Path, monkey
     assert invoke("list", "./kernels").count("kernels:sum\t") == 2
     assert "kernels:sum" in invoke("show", "./kernels")
     assert "torch.add(b, a" in invoke("show", "./kernels:sum")
+    (tmp_path / "kernels" / "optimized_sum__latin.py").write_bytes("é".encode("latin-1"))
+    assert "torch.add(b, a" in invoke("show", "./kernels:sum")
+    (tmp_path / "kernels" / "optimized_sum__latin.py").unlink()
     assert "1 pair in" in invoke("verify", "./kernels")
     invoke("build", "./kernels", "--arch", "sm_80", code=4)  # nothing in it has to be compiled
     how = ("--size", "test", "--iterations", "5")
     for words in (["./kernels"], ["./kernels/baseline_sum.py", "./kernels/optimized_sum.py"]):
-        assert "kernels:sum" in invoke("run", *words, *how)
+        said = invoke("run", *words, *how)
+        assert "kernels:sum" in said
+        assert "can be timed here" not in said, "which is about the chapters"
     a, b = sorted(file.parent for file in (tmp_path / "artifacts").glob("2*/summary.json"))
     manifest = Manifest.model_validate_json((a / "manifest.json").read_text())
     assert str(tmp_path / "kernels" / "helper.py") in manifest.sources

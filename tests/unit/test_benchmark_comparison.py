@@ -6,13 +6,7 @@ import pytest
 from synthetic_run import pair
 
 from common.python.base.results import VariantResult
-from common.python.benchmark_comparison import (
-    Change,
-    Comparison,
-    change,
-    compare_and_display_all_metrics,
-    judge_name,
-)
+from common.python.benchmark_comparison import Change, Comparison, change, compare_and_display_all_metrics, judge_name
 
 NAN, INF = math.nan, math.inf
 

@@ -8,17 +8,7 @@ from typing import Any
 import pytest
 from synthetic_run import variant
 
-from common.python.base.results import (
-    CONTROL,
-    Block,
-    Cost,
-    PairResult,
-    Sample,
-    Telemetry,
-    Trio,
-    VariantResult,
-    Why,
-)
+from common.python.base.results import CONTROL, Block, Cost, PairResult, Sample, Telemetry, Trio, VariantResult, Why
 from common.python.performance_targets import Peaks, datasheet_peaks
 from common.python.stats.verdict import enough, hint, judge, lacked_memory
 

@@ -9,13 +9,7 @@ from synthetic_run import peak, survey
 from common.python.peaks import store as peak_store
 from common.python.peaks.store import Curve, Peak, Point, Survey
 from common.python.report.markdown import replace_between_markers
-from common.python.report.publish import (
-    BEGIN,
-    END,
-    link_chart,
-    links_section,
-    publish_links,
-)
+from common.python.report.publish import BEGIN, END, link_chart, links_section, publish_links
 
 ROOT = Path(__file__).resolve().parents[2]
 

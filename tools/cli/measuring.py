@@ -31,17 +31,7 @@ from common.python.run.suite import INTERRUPTED as STOPPED
 from common.python.run.suite import Suite, open_suite
 from common.python.stats.intervals import verdict
 from common.python.workers.launch import ONE_HOST
-from tools.cli.exits import (
-    DONE,
-    FAILED,
-    INTERRUPTED,
-    NOTHING,
-    SLOWER,
-    age_s,
-    claims,
-    hush,
-    told,
-)
+from tools.cli.exits import DONE, FAILED, INTERRUPTED, NOTHING, SLOWER, age_s, claims, hush, told
 
 NO_TARGETS = "nothing to run: name targets, such as `run --targets ch1` or `run --targets all`"
 
@@ -80,7 +70,9 @@ def _run(suite: Suite, display: Display, junit: Path | None, heard: Callable[[],
         with display:
             summary = suite.run()
         mark_latest(suite.folder)
-        there = "" if suite.on_gpu else timed_here(choose(suite.options.root, ["all"]), suite.machine)
+        there = ""
+        if not suite.on_gpu and any(pair.folder.package for pair in suite.pairs):
+            there = timed_here(choose(suite.options.root, ["all"]), suite.machine)
         display.finish(summary, suite.folder, there)
         if heard() < 2:  # the second Ctrl-C was for the report too
             append_to_job_page((suite.folder / "summary.md").read_text() + "\n", os.environ)

@@ -1,5 +1,6 @@
 """What a person sees of a run: on a terminal a line a pair above a bar, then a table; plain lines in a pipe."""
 
+import shlex
 from pathlib import Path
 
 from rich.console import Console, Group
@@ -7,21 +8,10 @@ from rich.text import Text
 
 from common.python.base.results import PairResult, Summary
 from common.python.base.text import clean, text_table
+from common.python.corpus.targets import homes
+from common.python.report import rows
 from common.python.report.live_view import LiveView
 from common.python.report.markdown import times
-from common.python.report.rows import (
-    LOUD,
-    SHORT,
-    STOPS_NEED,
-    at_stops,
-    footers,
-    interval_text,
-    pair_line,
-    suite_table,
-    suite_title,
-    terminal_line,
-    verdict_text,
-)
 
 
 class Display(LiveView):
@@ -41,17 +31,17 @@ class Display(LiveView):
         if phase == "done":
             self.on_cpu |= result.on_cpu
             terminal = self.console.is_terminal
-            self.tell(terminal_line(result, self.console.width) if terminal else pair_line(result))
+            self.tell(rows.terminal_line(result, self.console.width) if terminal else rows.pair_line(result))
             self.end(result.key)
             return
         own = result.headline
-        so_far = interval_text(own.speedup) if own and own.speedup else ""
+        so_far = rows.interval_text(own.speedup) if own and own.speedup else ""
         self.begin(result.key, ", ".join(filter(None, (phase, so_far))))
 
     def footer(self) -> Group:
         """The names of the columns, above the pairs at work and the progress bar."""
-        loud = [Text("times of the CPU, not of a GPU", LOUD)] * self.on_cpu
-        legend = [Text(at_stops(SHORT, self.console.width), "dim")] * (self.console.width >= STOPS_NEED)
+        loud = [Text("times of the CPU, not of a GPU", rows.LOUD)] * self.on_cpu
+        legend = [Text(rows.at_stops(rows.SHORT, self.console.width), "dim")] * (self.console.width >= rows.STOPS_NEED)
         return Group(*loud, *legend, super().footer())
 
     def finish(self, summary: Summary, folder: Path, note: str = "") -> None:
@@ -59,19 +49,20 @@ class Display(LiveView):
         for result in summary.pairs:
             if len(result.variants) == 1 and result.variants[0].wall:
                 shown = times(result)
-                lines = shown.lines or [(result.variants[0].label, verdict_text(result, result))]
+                lines = shown.lines or [(result.variants[0].label, rows.verdict_text(result, result))]
                 self.console.print(text_table(shown.columns, lines, f"{result.key}, {result.clock} clock"))
-        if self.console.is_terminal and self.console.width >= STOPS_NEED:
-            self.console.print(suite_table(summary.pairs, self.console.width))
+        if self.console.is_terminal and self.console.width >= rows.STOPS_NEED:
+            self.console.print(rows.suite_table(summary.pairs, self.console.width))
         else:
-            for line in (suite_title(summary.pairs), *footers(summary.pairs)):
+            for line in (rows.suite_title(summary.pairs), *rows.footers(summary.pairs)):
                 self.tell(Text(line))  # which a narrow terminal wraps between words
         for reason in dict.fromkeys(summary.not_run.values()):
             left = ", ".join(key for key, why in summary.not_run.items() if why == reason)
             self.tell(Text(f"not run, {reason}: {left}"))
         if note:
             self.tell(Text(note))
-        self.tell(Text(f"report: {folder / 'report.html'}; `benchmark_cli report --open {folder}` shows it"))
+        opened = f"`benchmark_cli report --open {shlex.quote(str(folder))}`"
+        self.tell(Text(f"report: {folder / 'report.html'}; {opened} shows it"))
         self.tell(Text(f"next: {next_command(summary, folder)}"))
         self.tell(Text(f"results: {folder}"))
 
@@ -81,8 +72,10 @@ def next_command(summary: Summary, folder: Path) -> str:
     if summary.origins and not summary.complete:
         return "`benchmark_cli merge` again, once the pairs that are lacking have been run"
     if not summary.complete:
-        return f"`benchmark_cli run --resume {folder}` continues this run"
-    pairs = {clean(result.key): result for result in summary.pairs}
+        return f"`benchmark_cli run --resume {shlex.quote(str(folder))}` continues this run"
+    places = homes(Path(), summary.manifest.targets)
+    words = [f"{places.get(result.chapter, result.chapter)}:{result.name}" for result in summary.pairs]
+    pairs = dict(zip(map(shlex.quote, map(clean, words)), summary.pairs))
     if failed := [key for key, result in pairs.items() if result.failed]:
         return f"`benchmark_cli verify {failed[0]}` says what is wrong, by file and line"
     if doubtful := [key for key, result in pairs.items() if result.verdict in ("too noisy", "inconclusive")]:

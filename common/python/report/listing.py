@@ -4,6 +4,7 @@
 """
 
 import json
+import shlex
 import shutil
 import sys
 import textwrap
@@ -188,7 +189,7 @@ def _print_chapter(folder: Folder, told: Mapping[str, Any], pairs: Sequence[Pair
         if others := ", ".join(clean(variant.label) for variant in pair.variants if variant not in sides):
             print(hanging("  and        ", others))
         print()
-    example = clean(f"{folder}:{pairs[0].name}") if pairs else folder.name
+    example = shlex.quote(clean(f"{folder}:{pairs[0].name}")) if pairs else folder.name
     read = f"{folder.name}/README.md explains them, " * bool(told["title"])
     read += f"`benchmark_cli show {example}` shows the sources, `benchmark_cli run {example}` measures."
     print(hanging("", read))
@@ -223,7 +224,7 @@ def _panels(paths: Sequence[Path], width: int, cut: bool) -> list["Panel"]:
 
     from common.python.report import sources
 
-    texts = [[line.rstrip() for line in path.read_text().split("\n")] for path in paths]
+    texts = [[line.rstrip() for line in path.read_text(errors="replace").split("\n")] for path in paths]
     named = [sources.Panel(f"{path.parent.name}/{path.name}", text, cut=cut) for path, text in zip(paths, texts)]
     panels = []
     for panel in sources.marked(named):
