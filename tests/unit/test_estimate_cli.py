@@ -63,6 +63,7 @@ def test_a_step_faster_than_its_floor_is_doubted_loudly_beyond_what_peaks_wander
         (["llama-3.1-9b", *H200], "did you mean llama-3.1-8b?"),
         (["gpt", *H200], "'gpt' is not a published shape or a number of parameters, such as 8B; there are stories15m"),
         (["8B", "--gpu", "H2OO"], "--gpu 'H2OO' is not in the table of datasheets; did you mean H200?"),
+        (["8B", "--gpu", "a100"], "--gpu 'a100' is not in the table of datasheets; did you mean A100 SXM 40GB?"),
         (["8B", "--gpu", "x" * 5000], f"--gpu '{'x' * 100}...' is not in the table"),
         (["8B", *H200, "--weights", "bf17"], "'--weights': 'bf17' is not one of 'fp32', 'bf16', "),
         (["8B", *H200, "--math", "bf17"], "no bf17 rate of H200 is known (datasheet of H200): choose with --math"),

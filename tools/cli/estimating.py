@@ -128,7 +128,7 @@ def find_gpu(word: str | None, artifacts_dir: Path) -> "tuple[str, float, Peaks]
         sheet = names.get(word.strip().lower()) or datasheet(word)
         promised = datasheet_peaks(sheet.reported[0]) if sheet else None
         if sheet is None or promised is None:
-            hint = nearest(word, [sheet.name for sheet in DATASHEETS])
+            hint = nearest(word.strip().upper(), [sheet.name for sheet in DATASHEETS])
             raise ValueError(f"--gpu {quoted(word)} is not in the table of datasheets{hint}")
         return sheet.name, sheet.memory_gb * 1e9, promised
     here = machine()

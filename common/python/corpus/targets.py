@@ -3,12 +3,12 @@
 A word of no other form is a path if it has a slash or a dot or is a folder here: `./kernels`, `./kernels:softmax`.
 """
 
-import difflib
 import os
 import re
 from collections.abc import Iterable, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
+from difflib import get_close_matches
 from pathlib import Path
 
 CHAPTERS = tuple(f"ch{number:02}" for number in range(1, 21))
@@ -112,7 +112,7 @@ def pair_name(stem: str) -> str:
 
 def nearest(word: str, known: Sequence[str]) -> str:
     """`; did you mean ...?` where something similar exists, else what there is."""
-    close = difflib.get_close_matches(word, known, n=1, cutoff=0.5)
+    close = [name for name in known if word and name.startswith(word)] or get_close_matches(word, known, cutoff=0.5)
     return f"; did you mean {close[0]}?" if close else f"; there are {', '.join(known)}" if known else ""
 
 
