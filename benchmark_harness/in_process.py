@@ -129,9 +129,10 @@ def compare(
     """
     for given, what in ((baseline, "baseline"), (optimized, "optimized"), (inputs, "inputs"), (reference, "reference")):
         if not callable(given):
-            raise TypeError(
-                f"{what} must be a function, as in inputs=lambda draw: {{...}}; it is {type(given).__name__}"
-            )
+            example = "as in inputs=lambda draw: {...}; " * (what == "inputs")
+            raise TypeError(f"{what} must be a function, {example}it is {type(given).__name__}")
+    if not (cost is None or isinstance(cost, Cost) or callable(cost)):
+        raise TypeError(f"cost must be Cost(...) or a function of the size's figures; it is {type(cost).__name__}")
     least = cost if isinstance(cost, Cost) else Cost()
     try:
         workload = Workload(

@@ -63,7 +63,8 @@ def parse(content: bytes, model: type[Read]) -> Read:
 def first_of(error: ValidationError) -> str:
     """The first thing that is wrong, and where, in one short line: field names come from the file too."""
     first = error.errors(include_url=False, include_context=False, include_input=False)[0]
-    return shown(": ".join(filter(None, [".".join(map(str, first["loc"])), first["msg"]])))
+    where, what = ".".join(map(str, first["loc"])), first["msg"].removeprefix("Value error, ")
+    return shown(": ".join(filter(None, [where, what])))
 
 
 def shown(text: str) -> str:

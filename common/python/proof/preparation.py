@@ -129,8 +129,9 @@ class Preparation:
         try:
             draws = [Draw(self.device, seed, self.scratch, rank, size) for rank in range(size)]
             inputs = [self.workload.inputs(draw, **self.size) for draw in draws]
-            unknown = {*self.workload.frozen, *self.workload.mutates, *self.workload.as_drawn} - set(inputs[0])
-            if unknown:
+            if not isinstance(inputs[0], dict):
+                raise Rejected(f"inputs must return a dict of tensors by name, not a {type(inputs[0]).__name__}")
+            if unknown := {*self.workload.frozen, *self.workload.mutates, *self.workload.as_drawn} - set(inputs[0]):
                 named = "frozen, mutates or as_drawn names"
                 raise Rejected(f"{named} {sorted(unknown)}, the inputs are {sorted(inputs[0])}")
             for key, value in inputs[0].items():
@@ -217,7 +218,6 @@ class Preparation:
         try:
             by_rank = [*self.everyone[: self.ranks.rank], inputs, *self.everyone[self.ranks.rank + 1 :]]
             doubled = [self._doubled(one) for one in by_rank]
-            output: Output
             if self.ranks.size > 1:
                 output = self.workload.reference(self.ranks.rank, **{key: [d[key] for d in doubled] for key in inputs})
             else:

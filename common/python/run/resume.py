@@ -36,9 +36,8 @@ def go_on(folder: Path, now: Manifest, say: Callable[[str], None]) -> tuple[list
     results = list({result.key: result for result in read_journal(folder, say)}.values())
     before = read_model(folder / "manifest.json", Manifest)
     if found := differences(before, now):
-        raise ValueError(
-            f"{folder} was measured otherwise, so start a new run: {'; '.join(map(safe_read.shown, found))}"
-        )
+        told = "; ".join(map(safe_read.shown, found))
+        raise ValueError(f"{folder} was measured otherwise, so start a new run: {told}")
     stale = {result.key: files for result in results if (files := changed(result, before, now))}
     for key, files in stale.items():
         say(f"{key} is measured anew: changed since: {', '.join(files)}")
