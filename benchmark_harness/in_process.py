@@ -127,18 +127,18 @@ def compare(
     left in `artifacts_dir`, else the datasheet's. What a function does wrong is in the result. Raises ValueError for a
     workload that cannot be, TypeError for what is no function.
     """
+    example = ", as in inputs=lambda draw: {...}"
     for given, what in ((baseline, "baseline"), (optimized, "optimized"), (inputs, "inputs"), (reference, "reference")):
         if not callable(given):
-            example = "as in inputs=lambda draw: {...}; " * (what == "inputs")
-            raise TypeError(f"{what} must be a function, {example}it is {type(given).__name__}")
-    if not (cost is None or isinstance(cost, Cost) or callable(cost)):
+            raise TypeError(f"{what} must be a function{example * (what == 'inputs')}; it is {type(given).__name__}")
+    least: Any = Cost() if cost is None else cost
+    if not (isinstance(least, Cost) or callable(least)):
         raise TypeError(f"cost must be Cost(...) or a function of the size's figures; it is {type(cost).__name__}")
-    least = cost if isinstance(cost, Cost) else Cost()
     try:
         workload = Workload(
             inputs=inputs,
             reference=reference,
-            cost=cost if callable(cost) else lambda **size: least,
+            cost=least if callable(least) else lambda **size: least,
             sizes=sizes,
             tolerance=tolerance,
             clock=clock,

@@ -59,6 +59,7 @@ def test_every_command_takes_a_folder_outside_the_project(tmp_path: Path, monkey
 def test_a_fault_in_a_folder_is_told_with_its_file_and_line(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
     invoke("new", "./kernels:sum")
+    assert "verify './two words:sum' " in invoke("new", "./two words:sum")
     optimized = tmp_path / "kernels" / "optimized_sum.py"
     optimized.write_text(optimized.read_text().replace("alpha=2", "alpha=3").replace("from baseline_sum", "from .b"))
     said = invoke("verify", "./kernels", code=1)

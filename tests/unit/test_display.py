@@ -42,16 +42,16 @@ def test_names_and_reasons_are_whole_and_the_footer_tells_what_is_left(width: in
         (["same", "copy"], True, "show ch07:copy"),
         (["cluster"], True, "list --runnable"),
         (["copy"], False, "run --resume 'runs/a b'"),
-        (["own"], True, "verify '/not here/ker nels:own'"),
+        (["own"], True, "verify '/not here/ch03:own'"),
     ],
 )
 def test_a_run_ends_with_the_report_and_one_command_that_helps(
     names: list[str], complete: bool, command: str, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    own = PairResult(chapter="ker_nels", name="own", status="failed", device="cpu", reason="it raised")
+    own = PairResult(chapter="folder_ch03", name="own", status="failed", device="cpu", reason="it raised")
     known = {result.name: result for result in (*every_kind(), own)}
     run = summary([known[name] for name in names], complete=complete)
-    run.manifest.targets = ["ch07", "/not here/ker nels"]
+    run.manifest.targets = ["ch07", "/not here/ch03"]
     Display(Console(width=200)).finish(run, Path("runs/a b"))
     report, following, results = capsys.readouterr().out.splitlines()[-3:]
     assert report == "report: runs/a b/report.html; `benchmark_cli report --open 'runs/a b'` shows it"

@@ -97,13 +97,15 @@ def test_functions_that_do_not_fit_together_are_told_what_would_hold_them() -> N
 def test_what_cannot_be_compared_is_refused_in_one_line() -> None:
     with pytest.raises(TypeError, match=r"inputs must be a function, .* draw: \{...\}; it is dict"):
         compared(double, inputs={"a": torch.ones(3)})
-    with pytest.raises(TypeError, match=r"^optimized must be a function, it is int$"):
+    with pytest.raises(TypeError, match=r"^optimized must be a function; it is int$"):
         compared(3)
     with pytest.raises(TypeError, match=r"^cost must be Cost\(...\) or a function .*; it is int$"):
         compared(double, cost=8)
     with pytest.raises(ValueError, match=r"^Workload.sizes has no 'bench'"):
         compared(double, sizes={"large": {}})
-    assert "a dict of tensors by name, not a tuple" in str(compared(double, inputs=lambda draw: (draw.normal(3),)))
+    assert "workload: inputs must return a dict of tensors by name, not a tuple" in str(
+        compared(double, inputs=lambda draw: (draw.normal(3),))
+    )
     with pytest.raises(ValueError, match=r"^tolerance: Input should be less than 1$"):
         compared(double, tolerance=2.0)
     with pytest.raises(AttributeError, match="no attribute 'nothing'"):

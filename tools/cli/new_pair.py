@@ -1,6 +1,7 @@
 """`benchmark_cli new`: a pair that can be verified and run as it is, and the lines that its author then changes."""
 
 import re
+import shlex
 from pathlib import Path
 from string import Template
 from typing import Annotated, Literal
@@ -94,7 +95,7 @@ def write(root: Path, files: dict[Path, str]) -> None:
 def told(key: str, files: dict[Path, str]) -> str:
     """What to say of a pair just written, and of what its author does next."""
     chapter, _, name = key.rpartition(":")
-    known = {"files": ", ".join(map(str, files)), "pair": key, "chapter": chapter, "name": name}
+    known = {"files": ", ".join(map(str, files)), "pair": shlex.quote(key), "chapter": chapter, "name": name}
     text = Template((TEMPLATES / "told.template").read_text()).substitute(known)
     always, in_a_chapter = text.strip().split("\n\n")
     return f"{always}\n{in_a_chapter}" if chapter in CHAPTERS else always

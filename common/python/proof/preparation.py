@@ -47,8 +47,8 @@ def _described(error: BaseException) -> str:
     others = ("<", "/common/python/", "site-packages", "/lib/python")
     own = [f for f in traceback.extract_tb(error.__traceback__) if not any(part in f.filename for part in others)]
     place = f" at {Path(own[-1].filename).name}:{own[-1].lineno}" if own else ""
-    lines = [first_of(error)] if isinstance(error, ValidationError) else str(error).strip().splitlines()
-    return f"{type(error).__name__}{place}: {lines[0] if lines else 'no message'}"
+    why = first_of(error) if isinstance(error, ValidationError) else [*str(error).strip().splitlines(), "no message"][0]
+    return why if isinstance(error, Rejected) and not place else f"{type(error).__name__}{place}: {why}"
 
 
 @dataclass

@@ -1,5 +1,6 @@
 """What a person sees of a run: on a terminal a line a pair above a bar, then a table; plain lines in a pipe."""
 
+import os
 import shlex
 from pathlib import Path
 
@@ -8,7 +9,7 @@ from rich.text import Text
 
 from common.python.base.results import PairResult, Summary
 from common.python.base.text import clean, text_table
-from common.python.corpus.targets import homes
+from common.python.corpus.targets import CHAPTERS, homes
 from common.python.report import rows
 from common.python.report.live_view import LiveView
 from common.python.report.markdown import times
@@ -73,7 +74,7 @@ def next_command(summary: Summary, folder: Path) -> str:
         return "`benchmark_cli merge` again, once the pairs that are lacking have been run"
     if not summary.complete:
         return f"`benchmark_cli run --resume {shlex.quote(str(folder))}` continues this run"
-    places = homes(Path(), summary.manifest.targets)
+    places = homes(Path(os.devnull), summary.manifest.targets) | {name: name for name in CHAPTERS}
     words = [f"{places.get(result.chapter, result.chapter)}:{result.name}" for result in summary.pairs]
     pairs = dict(zip(map(shlex.quote, map(clean, words)), summary.pairs))
     if failed := [key for key, result in pairs.items() if result.failed]:

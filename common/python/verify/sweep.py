@@ -265,7 +265,7 @@ def _located(session: Session, who: str, reason: str) -> Problem:
     costs = "its cost" in reason
     name = "workload" if who == "workload" or costs else "prepare"
     line = line_of(path, name, "cost" if costs else "tolerance" if "tolerance" in reason else None)
-    return Problem(f"{pair.chapter}/{path.name}", line, reason.removeprefix("Rejected: "))
+    return Problem(f"{pair.chapter}/{path.name}", line, reason)
 
 
 def check_compilation(pairs: Sequence[Pair], sound: set[Path], build: bool, view: LiveView) -> Check:
