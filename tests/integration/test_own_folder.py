@@ -33,11 +33,13 @@ def test_every_command_takes_a_folder_outside_the_project(tmp_path: Path, monkey
     (tmp_path / "kernels" / "optimized_sum__latin.py").unlink()
     assert "1 pair in" in invoke("verify", "./kernels")
     invoke("build", "./kernels", "--arch", "sm_80", code=4)  # nothing in it has to be compiled
-    how = ("--size", "test", "--iterations", "5")
+    how = ("--size", "test", "--iterations", "5", "--history", "kernels.csv")
     for words in (["./kernels"], ["./kernels/baseline_sum.py", "./kernels/optimized_sum.py"]):
         said = invoke("run", *words, *how)
         assert "kernels:sum" in said
         assert "can be timed here" not in said, "which is about the chapters"
+        assert "of 1 pair added to kernels.csv" in said
+    assert "page: history.html" in invoke("history", "kernels.csv")
     a, b = sorted(file.parent for file in (tmp_path / "artifacts").glob("2*/summary.json"))
     manifest = Manifest.model_validate_json((a / "manifest.json").read_text())
     assert str(tmp_path / "kernels" / "helper.py") in manifest.sources

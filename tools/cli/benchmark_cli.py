@@ -98,6 +98,7 @@ def run(
     node_rank: o.HostOption = 0,
     rdzv_endpoint: o.RendezvousOption = None,
     junit: o.JunitOption = None,
+    history: o.HistoryOption = None,
     wait: o.WaitOption = True,
     as_json: o.JsonOption = False,
     root: o.RootOption = ROOT,
@@ -107,15 +108,17 @@ def run(
     from tools.cli.sweeping import figures, run_sweep
 
     asked = {field.name: given[field.name] for field in fields(Options) if field.name in given}
-    asked |= o.counts(iterations, warmup)
     asked |= {"targets": o.named(words, targets), "budget_s": budget * (o.QUICK if quick else 1)}
-    asked |= {"figure": figures(root, asked["targets"], set_ or [])}
+    asked |= {"figure": figures(root, asked["targets"], set_ or [])} | o.counts(iterations, warmup)
     options = Options(**asked, launch=Launch(nnodes, node_rank, nproc_per_node, rdzv_endpoint))
     if against is not None and (sweep or ray or resume or profile):
         raise ValueError("--against goes without --sweep, --ray, --resume and --profile")
+    if history is not None and (sweep or ray):
+        raise ValueError("--history goes without --sweep and --ray")
     if ray is not None:
         raise typer.Exit(on_ray(options, ray, o.repeated(ctx), bool(sweep or as_json), junit))
-    raise typer.Exit(run_sweep(options, sweep, wait, as_json) if sweep else measure(options, junit, wait, as_json))
+    code = run_sweep(options, sweep, wait, as_json) if sweep else measure(options, junit, history, wait, as_json)
+    raise typer.Exit(code)
 
 
 @app.command()
@@ -171,6 +174,21 @@ def compare(
     from common.python.regress.run_comparison import print_comparison
 
     print_comparison(run_a, run_b, as_json)
+
+
+@app.command()
+def history(
+    file: Annotated[Path, typer.Argument(metavar="FILE", help="What `run --history FILE` wrote.")],
+    page: o.HistoryPage = Path("history.html"),
+    as_json: o.JsonOption = False,
+) -> None:
+    """How times changed over many runs.
+
+    Of each pair, size and GPU: the last time, and since which commit it is another. The page has a chart of each.
+    """
+    from common.python.regress.history import print_history
+
+    print_history(file, page, as_json)
 
 
 @app.command()

@@ -16,11 +16,13 @@ from common.python.base.interrupt import interrupts
 from common.python.base.journal import write
 from common.python.base.results import Manifest, Summary
 from common.python.base.safe_read import read_model
+from common.python.base.text import counted
 from common.python.corpus.discovery import choose
 from common.python.fleet.ray_driver import run_on_ray
 from common.python.fleet.shards import merge, shard_targets
 from common.python.regress.against import with_refs
 from common.python.regress.check import statuses
+from common.python.regress.history import append, read
 from common.python.report.artifacts import mark_latest, read_run
 from common.python.report.display import Display
 from common.python.report.listing import timed_here
@@ -36,7 +38,9 @@ from tools.cli.exits import DONE, FAILED, INTERRUPTED, NOTHING, SLOWER, age_s, c
 NO_TARGETS = "nothing to run: name targets, such as `run --targets ch1` or `run --targets all`"
 
 
-def measure(options: Options, junit: Path | None, wait: bool = True, as_json: bool = False) -> int:
+def measure(
+    options: Options, junit: Path | None, history: Path | None = None, wait: bool = True, as_json: bool = False
+) -> int:
     """Run the suite before the user's eyes; the exit code.
 
     With `as_json` stdout gets the summary and its `folder` as one JSON object, and stderr all else.
@@ -49,6 +53,8 @@ def measure(options: Options, junit: Path | None, wait: bool = True, as_json: bo
         options = replace(options, targets=read_model(options.resume / "manifest.json", Manifest).targets)
     if not options.targets:
         raise ValueError(NO_TARGETS)
+    if history is not None and history.exists():
+        read(history)  # what is no history is refused before anything is measured
     if options.shard is not None:
         options = replace(options, targets=shard_targets(options.root, options.targets, options.shard))
     with ExitStack() as stack:
@@ -61,10 +67,17 @@ def measure(options: Options, junit: Path | None, wait: bool = True, as_json: bo
         suite = open_suite(options, display.show, claim=claim, began=began, beside=beside)
         with interrupts(told) as heard:
             suite.asked_to_stop = lambda: heard() > 0
-            return _run(suite, display, junit, heard, data)
+            return _run(suite, display, junit, history, heard, data)
 
 
-def _run(suite: Suite, display: Display, junit: Path | None, heard: Callable[[], int], data: TextIO | None) -> int:
+def _run(
+    suite: Suite,
+    display: Display,
+    junit: Path | None,
+    history: Path | None,
+    heard: Callable[[], int],
+    data: TextIO | None,
+) -> int:
     display.expect(len(suite.pairs))
     try:
         with display:
@@ -77,6 +90,9 @@ def _run(suite: Suite, display: Display, junit: Path | None, heard: Callable[[],
         if heard() < 2:  # the second Ctrl-C was for the report too
             append_to_job_page((suite.folder / "summary.md").read_text() + "\n", os.environ)
             publish(suite.folder, suite.options.root, junit)
+        if history is not None:
+            added = append(history, summary, suite.options.root)
+            display.tell(f"{added} of {counted(len(summary.pairs), 'pair')} added to {history}")
         if data is not None:
             json.dump({"folder": str(suite.folder)} | summary.model_dump(mode="json"), data, indent=1)
             data.write("\n")

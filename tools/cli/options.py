@@ -16,7 +16,7 @@ MOST_CALLS = 1_000_000
 MOST_RANKS = 1024  # on a host
 
 
-OF_THE_SUITE = ("words", "targets", "artifacts_dir", "ray", "junit")
+OF_THE_SUITE = ("words", "targets", "artifacts_dir", "ray", "junit", "history")
 
 
 def number(value: float | None) -> float | None:
@@ -100,6 +100,11 @@ RunnableOption = Annotated[
 JunitOption = Annotated[
     Path | None, typer.Option(parser=writable, metavar="FILE", help="Write JUnit XML for a CI system here.")
 ]
+HistoryOption = Annotated[
+    Path | None,
+    typer.Option(parser=writable, metavar="FILE", help="Add the run's times to this CSV, which `history` reads."),
+]
+HistoryPage = Annotated[Path, typer.Option("--output", parser=writable, metavar="FILE", help="The page to write.")]
 SeedOption = Annotated[int | None, typer.Option(min=0, help="Seed of inputs and orders; random by default.")]
 
 SizeOption = Annotated[

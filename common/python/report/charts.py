@@ -365,6 +365,32 @@ def sample_chart(result: PairResult) -> Markup | None:
     return _svg(f"Samples of {clean(result.key)} about the median of each variant", bottom + BOTTOM, parts)
 
 
+def history_chart(title: str, levels: Sequence[Sequence[float]], told: Sequence[str]) -> Markup:
+    """Times in microseconds over runs, a point each with what is told of it, on bands of each level's noise.
+
+    A band is the level's median with twice the standard deviation that its median deviation stands for.
+    """
+    every, middles = [us for level in levels for us in level], [float(np.median(level)) for level in levels]
+    noises = [2 * 1.4826 * float(np.median(abs(np.array(level) - m))) for level, m in zip(levels, middles)]
+    ends = [m + sign * noise for m, noise in zip(middles, noises) for sign in (-1, 1)]
+    low, high = min([*every, *ends]), max([*every, *ends])
+    y = Scale(max(low * 0.99, low / 2), high * 1.01, 170, 10, log=False)
+    x = Scale(0, max(1, len(every) - 1), 90, WIDTH - 20, log=False)
+    parts, start = [_text(x.start - 8, y(at), time_text(at), "end") for at in (low, high)], 0
+    for level, middle, noise in zip(levels, middles, noises):
+        left, right = x(max(0, start - 0.5)), x(start + len(level) - 0.5)
+        top, high_px = y(middle + noise), max(1.0, round(y(middle - noise) - y(middle + noise), 1))
+        parts.append(
+            _element("rect", x=left, y=top, width=round(right - left, 1), height=high_px, style=f"fill: {FAINT}")
+        )
+        parts.append(_line([(left, y(middle)), (right, y(middle))], INK))
+        parts += [_line([(left, 0), (left, 180)], BAD, 1.5)] * (start > 0)
+        start += len(level)
+    for place, (us, words) in enumerate(zip(every, told)):
+        parts.append(_element("circle", _element("title", words), cx=x(place), cy=y(us), r=3, style=f"fill: {PEER}"))
+    return _svg(f"Times of {title}, run by run", 190, parts)
+
+
 def _outline(offsets: np.ndarray, scale: Scale, foot: float, style: str) -> Markup:
     """The outline of a histogram that stands on the height `foot`, 40 pixels high."""
     counts, edges = np.histogram(offsets, BINS, (scale.low, scale.high))

@@ -53,6 +53,11 @@ def page(run: Run, root: Path, held: Mapping[str, str] | None = None) -> str:
     )
 
 
+def history_page(name: str, series: Sequence[Any]) -> str:
+    """The times of each series over runs, with its changes."""
+    return _written("history.html", name=name, series=series, palette=charts.PALETTE)
+
+
 def junit_xml(summary: Summary) -> str:
     """A test case a pair, failed where `run` would exit with 1: one that is slower or inconclusive is proven."""
     return _written("junit.xml", summary=summary, pairs=summary.pairs)

@@ -1,0 +1,190 @@
+"""Times of pairs over many runs: the table that `run --history` appends to, where they changed, and one page of it."""
+
+import json
+from collections.abc import Sequence
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+from markupsafe import Markup
+
+from common.python.base.journal import write
+from common.python.base.manifest import git
+from common.python.base.results import Manifest, PairResult, Summary
+from common.python.base.text import clean, text_table, wide_console
+from common.python.corpus.targets import CHAPTERS, homes
+from common.python.report.charts import history_chart
+from common.python.report.rows import time_text
+from common.python.report.templates import history_page
+from common.python.stats.intervals import MARGIN
+
+if TYPE_CHECKING:
+    from pandas import DataFrame
+
+SERIES = ["pair", "variant", "gpu", "size"]  # rows that agree in these are of one series
+NUMBERS = ["us", "speedup", "low", "high"]
+COLUMNS = ["started", *SERIES, "driver", "torch", "commit", *NUMBERS]
+LEAST = 3  # points on each side of a change
+PERMUTATIONS, LEVEL = 199, 0.05
+
+
+@dataclass(frozen=True)
+class Change:
+    """Where a series' times moved to another level. `row` is its first row there; medians in microseconds."""
+
+    row: dict[str, Any]
+    last: dict[str, Any]  # before it
+    before_us: float
+    after_us: float
+
+    def __str__(self) -> str:
+        ratio, (last, row) = self.after_us / self.before_us, (self.last, self.row)
+        moved = f"{100 * abs(ratio - 1):.1f}% {'slower' if ratio > 1 else 'faster'} since {row['started']}"
+        told = [
+            f"{what} {last[what]} -> {row[what]}" for what in ("commit", "driver", "torch") if last[what] != row[what]
+        ]
+        return clean(", ".join([moved, *told]))
+
+
+@dataclass(frozen=True)
+class Series:
+    """One variant at one size on one kind of GPU, in the order of time; `starts` are where its levels begin."""
+
+    rows: list[dict[str, Any]]
+    starts: list[int]
+
+    @property
+    def levels(self) -> list[list[float]]:
+        times = [row["us"] for row in self.rows]
+        return [times[start:end] for start, end in zip(self.starts, [*self.starts[1:], len(times)])]
+
+    @property
+    def changes(self) -> list[Change]:
+        middles = [float(np.median(level)) for level in self.levels]
+        steps = zip(self.starts[1:], middles, middles[1:])
+        return [Change(self.rows[at], self.rows[at - 1], before, after) for at, before, after in steps]
+
+    @property
+    def name(self) -> str:
+        own = self.rows[0]
+        return clean(f"{own['pair']}, {own['variant']}, {own['size']}, {own['gpu']}")
+
+    def chart(self) -> Markup:
+        told = [clean(f"{time_text(row['us'])}, {row['started']}, {row['commit']}") for row in self.rows]
+        return history_chart(self.name, self.levels, told)
+
+
+def append(file: Path, summary: Summary, root: Path) -> int:
+    """Add a row for each pair whose headline's times may be shown; how many. A run that is there already is replaced.
+
+    Raises ValueError for a file that is no such table and OSError for one that cannot be written.
+    """
+    import pandas
+
+    places = homes(root, summary.manifest.targets)
+    rows = [_row(pair, summary.manifest, places.get(pair.chapter)) for pair in summary.pairs]
+    fresh = pandas.DataFrame([row for row in rows if row], columns=COLUMNS)
+    both = pandas.concat([read(file), fresh]) if file.exists() else fresh
+    write(file, both.drop_duplicates(["started", *SERIES], keep="last").to_csv(index=False))
+    return len(fresh)
+
+
+def _row(pair: PairResult, about: Manifest, home: Path | None) -> dict[str, Any] | None:
+    own = pair.headline
+    if own is None or not pair.trusted(own) or not (us := pair.us(own)):
+        return None
+    commit, dirty = about.git_commit, about.git_dirty
+    if home is not None and pair.chapter not in CHAPTERS:  # a folder of its own repository, or of none
+        commit, dirty = git(home, "rev-parse", "HEAD"), bool(git(home, "status", "--porcelain", "."))
+    size = " ".join(f"{name}={value}" for name, value in pair.shape.items()) or pair.size
+    gain = own.speedup.model_dump(exclude={"rounds"}) if own.speedup else {}
+    return {
+        **{"started": about.started, "pair": pair.key, "variant": own.label, "gpu": pair.device, "size": size},
+        **{"driver": about.machine.driver, "torch": about.versions.get("torch"), "us": us, **gain},
+        "commit": (commit or "")[:12] + "+" * bool(commit and dirty),
+    }
+
+
+def read(file: Path) -> "DataFrame":
+    """The table. Raises ValueError, in one line, for a file that is none, and OSError."""
+    import pandas
+
+    texts = {name: str for name in COLUMNS if name not in NUMBERS}
+    try:
+        found = pandas.read_csv(file, dtype=texts, keep_default_na=False, na_values={name: [""] for name in NUMBERS})
+        sound = [*found.columns] == COLUMNS and bool((found["us"].astype(float) > 0).all())
+    except ValueError:  # no CSV, no number or no text
+        sound = False
+    if not sound:
+        raise ValueError(
+            f"{file} is no history of runs: `run --history` writes one, whose columns are {', '.join(COLUMNS)}"
+        )
+    return found
+
+
+def series(table: "DataFrame") -> list[Series]:
+    """The rows of each variant, size and GPU by time, and where they change by MARGIN or more."""
+    found = []
+    for _, own in table.sort_values("started", kind="stable").groupby(SERIES, sort=False):
+        rows, starts = own.to_dict("records"), [0]
+        times = [row["us"] for row in rows]
+        points = change_points(times)
+        for at, end in zip(points, [*points[1:], len(rows)]):
+            if abs(np.median(times[at:end]) / np.median(times[starts[-1] : at]) - 1) >= MARGIN:
+                starts.append(at)
+        found.append(Series(rows, starts))
+    return found
+
+
+def change_points(times: Sequence[float]) -> list[int]:
+    """Where the distribution of the times changes, by E-divisive: the first index of each new level.
+
+    The split of largest energy distance is kept if at most LEVEL of random orders have one as large; then both parts
+    are searched. Matteson and James, "A nonparametric approach for multiple change point analysis of multivariate
+    data", JASA 2014.
+    """
+    random, logs = np.random.default_rng(0), np.log(np.asarray(times, dtype=float))
+    found, parts = list[int](), [(0, len(logs))]
+    while parts:
+        start, end = parts.pop()
+        if end - start < 2 * LEAST:
+            continue
+        gaps = abs(logs[start:end, None] - logs[None, start:end])
+        at, energy = _best_split(gaps)
+        orders = (random.permutation(end - start) for _ in range(PERMUTATIONS))
+        beaten = sum(_best_split(gaps[np.ix_(order, order)])[1] >= energy for order in orders)
+        if 1 + beaten <= LEVEL * (1 + PERMUTATIONS):
+            found.append(start + at)
+            parts += [(start, start + at), (start + at, end)]
+    return sorted(found)
+
+
+def _best_split(gaps: np.ndarray) -> tuple[int, float]:
+    """The split of largest energy distance between its sides, and that distance, by all gaps between two points."""
+    count, total = len(gaps), gaps.cumsum(0).cumsum(1)
+    left = np.arange(LEAST, count - LEAST + 1)
+    right, within = count - left, total[left - 1, left - 1]
+    across = total[left - 1, -1] - within
+    beyond = total[-1, -1] - within - 2 * across
+    energy = 2 * across - within * right / left - beyond * left / right  # times left * right / count, alike for all
+    best = int((energy / count).argmax())
+    return int(left[best]), float(energy[best])
+
+
+def print_history(file: Path, page: Path, as_json: bool) -> None:
+    """Print a line a series, or all as JSON, and write the page. Raises ValueError and OSError as `read` does."""
+    found = series(read(file))
+    if as_json:
+        parts = [{"rows": one.rows, "changes": [asdict(change) for change in one.changes]} for one in found]
+        print(json.dumps(parts, indent=1, default=str).replace("NaN", "null"))
+        return
+    write(page, history_page(file.name, found))
+    lines = []
+    for one in found:
+        own, level = one.rows[-1], one.levels[-1]
+        noise = 100 * (max(level) / min(level) - 1)
+        told = str(one.changes[-1]) if one.changes else "no change found"
+        lines.append((one.name, str(len(one.rows)), time_text(own["us"]), f"{noise:.1f}%", told))
+    wide_console().print(text_table(("series", "runs", "last", "spread", "last change"), lines))
+    print(f"page: {page}")
