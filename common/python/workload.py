@@ -4,6 +4,7 @@ The unit is a function that returns a function: `prepare(**inputs)` does what ma
 and only calls of `step` are timed. Inputs, reference, cost and tolerance belong to the problem, never to a solution.
 """
 
+import re
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
@@ -18,6 +19,9 @@ from torch import Tensor
 from common.python.base.results import ClockName, Cost, Figure, Goal
 
 __all__ = ["AnyOrder", "Cost", "Draw", "Metered", "Output", "Prepare", "Step", "Workload"]
+
+SHORT = {"bf16": "bfloat16", "fp16": "float16", "fp32": "float32", "fp64": "float64"}
+NUMBER = r"[+-]?([0-9]{1,99}\.?[0-9]*|\.[0-9]+)([eE][+-]?[0-9]{1,2})?"  # a finite one
 
 
 @dataclass(frozen=True)
@@ -158,15 +162,34 @@ class Workload:
     def shape(self, size: str) -> dict[str, Any] | None:
         """The figures of a size, if it has that one; `bench,tokens=64` is bench with another number of tokens.
 
-        Raises ValueError where the size has no whole number of that name.
+        Raises ValueError where the size has no scalar of that name, or one of another type.
         """
         name, *changes = size.split(",")
         if name not in self.sizes:
             return None
         shape = dict(self.sizes[name])
-        whole = [key for key, figure in shape.items() if isinstance(figure, int)]
-        for key, _, value in (change.partition("=") for change in changes):
-            if key not in whole:
-                raise ValueError(f"its size has no whole number {key!r}: it has {', '.join(whole) or 'none'}")
-            shape[key] = int(value)
+        scalars = [key for key, figure in shape.items() if not isinstance(figure, list | dict)]
+        for key, _, text in (change.partition("=") for change in changes):
+            if key not in scalars:
+                raise ValueError(f"its size has no scalar {key!r}: it has {', '.join(scalars) or 'none'}")
+            shape[key] = _like(key, shape[key], text)
         return shape
+
+
+def _like(name: str, own: Any, text: str) -> Any:
+    """What a text says as a value of the type of the pair's own. Raises ValueError."""
+    value: Any = text
+    right = ""
+    if isinstance(own, bool):
+        value, right = {"true": True, "false": False}.get(text.lower()), "true or false"
+    elif isinstance(own, int):
+        value, right = int(text) if re.fullmatch("[1-9][0-9]*", text) else None, "a whole number from 1 on"
+    elif isinstance(own, float):
+        value, right = float(text) if re.fullmatch(NUMBER, text) else None, "a number"
+    elif isinstance(vars(torch).get(own), torch.dtype):
+        dtype = vars(torch).get(SHORT.get(text, text))
+        value = str(dtype).removeprefix("torch.") if isinstance(dtype, torch.dtype) else None
+        right = f"a dtype of torch's ({', '.join(SHORT)} for short)"
+    if value is None:
+        raise ValueError(f"{name} is {right}, such as {own}, and not {text!r}")
+    return value

@@ -129,7 +129,5 @@ def test_another_size_is_one_that_the_pair_has(tree: Tree) -> None:
     (file,) = tree.artifacts.glob("2*/summary.json")
     (pair,) = Summary.model_validate_json(file.read_text()).pairs
     assert (pair.size, pair.shape) == ("test,n=1031", {"n": 1031})
-    assert_usage(
-        run(tree, "--set", "n=64", "--set", "m=64"), "--set n=64 m=64: ch01:x: its size has no whole number 'm'"
-    )
+    assert_usage(run(tree, "--set", "n=64", "--set", "m=64"), "--set n=64 m=64: ch01:x: its size has no scalar 'm'")
     assert_usage(run(tree, "--set", "n"), "--set 'n' is not of the form n=4096")

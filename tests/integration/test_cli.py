@@ -3,6 +3,7 @@
 import csv
 import json
 import os
+import re
 import shlex
 import subprocess
 import sys
@@ -14,6 +15,7 @@ from small_tree import HONEST, WRONG, Done, Tree, assert_usage, cli
 
 from common.python.stats.sampling_plan import BUDGET_S
 from common.python.workers.process import Worker, WorkerError
+from tools.cli.sweeping import read
 
 ROOT = Path(__file__).resolve().parents[2]
 CLI = [sys.executable, str(ROOT / "tools" / "cli" / "benchmark_cli.py")]
@@ -85,7 +87,6 @@ def test_list_show_and_run_give_json_and_nothing_else(small: Tree) -> None:
     told = json.loads(done.stdout)
     assert told["pairs"] == json.loads((Path(told["folder"]) / "summary.json").read_text())["pairs"]
     assert f"results: {told['folder']}" in done.stderr
-    assert_usage(run(small, "doubles", "--json", "--sweep", "n=1,2"), "--json")
 
 
 def test_roofline_tells_limits_by_a_datasheet_and_of_a_run(small: Tree) -> None:
@@ -117,9 +118,61 @@ def test_sweep_measures_a_pair_at_each_value_and_a_quick_look_for_a_fifth_of_the
     assert [(pair["size"], pair["shape"]) for pair in measured if pair["shape"] == {"n": 2000}] == [
         ("cpu,n=2000", {"n": 2000})
     ]
-    assert_usage(cli(*run, "--sweep", "rows=1,2"), "its size has no whole number 'rows': it has n")
+    assert_usage(cli(*run, "--sweep", "rows=1,2"), "its size has no scalar 'rows': it has n")
     assert_usage(cli(*run, "--sweep", "n=2,x"), "n=2,x")
     assert_usage(cli(*run, "ch01:wrong", "--sweep", "n=1,2"), "one pair")
+
+
+def test_sweep_and_set_take_dtypes_and_fractions_and_give_json(tmp_path: Path) -> None:
+    """What a pair's own value is not is refused in one line; what its inputs refuse is a row."""
+    size = '{"n": 4096, "dtype": "float32", "low": 0.5, "flip": False, "depths": [1, 2]}'
+    tree = Tree(tmp_path)
+    tree.pair(
+        "ch01:x",
+        inputs='{"a": draw.uniform(n, low=low, dtype=getattr(torch, dtype))}',
+        cost="lambda n, dtype, low, flip, depths: Cost(host_bytes=8 * n)",
+        sizes=f'{{"bench": {size}, "cpu": {size}, "test": {size}}}',
+    )
+    baseline = tmp_path / "ch01" / "baseline_x.py"
+    baseline.write_text(baseline.read_text().replace("draw, n:", "draw, n, dtype, low, flip, depths:"))
+    done = run(
+        tree, "x", "--json", "--sweep", "dtype=fp64,float32,int8", "--set", "low=0.25", "--set", "flip=true", *QUICK
+    )
+    assert (done.returncode, "Traceback" in done.stderr) == (1, False), done.stderr
+    told = json.loads(done.stdout)
+    assert (told["key"], told["figure"], told["unit"]) == ("ch01:x", "dtype", "steps")
+    assert [point["value"] for point in told["points"]] == ["fp64", "float32", "int8"]
+    assert told["points"][0]["optimized_us"] > 0
+    assert told["points"][2]["verdict"].startswith("failed")
+    with (Path(told["folder"]) / "sweep.csv").open() as table:
+        assert [line["dtype"] for line in csv.DictReader(table)] == ["fp64", "float32", "int8"]
+    assert "float32" in (Path(told["folder"]) / "sweep.svg").read_text()
+    shapes = [json.loads(file.read_text())["pairs"][0]["shape"] for file in tree.artifacts.glob("2*/summary.json")]
+    assert json.loads(size.replace("F", "f")) | {"dtype": "float64", "low": 0.25, "flip": True} in shapes
+    assert_usage(run(tree, "x", "--sweep", "dtype=bf16,abc"), "dtype is a dtype of torch's (bf16,", "float32", "'abc'")
+    assert_usage(run(tree, "x", "--set", "n=fp16"), "n is a whole number from 1 on, such as 4096, and not 'fp16'")
+    assert_usage(run(tree, "x", "--sweep", "low=0.1,nan"), "low is a number, such as 0.5, and not 'nan'")
+    assert_usage(run(tree, "x", "--set", "flip=1"), "flip is true or false")
+    assert_usage(run(tree, "x", "--set", "depths=3"), "no scalar 'depths': it has n, dtype, low, flip")
+
+
+@pytest.mark.parametrize(
+    ("text", "values"),
+    [
+        ("n=1,2,4,...,32", [1, 2, 4, 8, 16, 32]),
+        ("n=1000,3000,5000,...,9000", [1000, 3000, 5000, 7000, 9000]),
+        ("n=0.1,0.2,0.3,...,0.5", [0.1, 0.2, 0.3, 0.4, 0.5]),
+        ("n=1000,3000,...,16000", "end with 9000 or 27000, or write 1000,3000,5000,... for equal steps"),
+        ("n=5,7,...,10", "each is 2 more than the one before: end with 9 or 11"),
+        ("n=bf16,...,fp16", "is not of the form"),
+    ],
+)
+def test_dots_come_to_the_end_that_is_named_or_are_refused(text: str, values: list[float] | str) -> None:
+    if isinstance(values, str):
+        with pytest.raises(ValueError, match=re.escape(values)):
+            read(text)
+    else:
+        assert read(text) == ("n", values)
 
 
 @pytest.mark.parametrize("command", ["run", "verify", "list", "show", "build"])

@@ -115,12 +115,15 @@ SweepOption = Annotated[
     str | None,
     typer.Option(
         metavar="FIGURE=VALUES",
-        help="One pair at each value of a figure of its size, such as batch=1,2,4,...,512: a table and a chart.",
+        help="One pair at each value of a figure of its size, such as batch=1,2,4,...,512 or dtype=bf16,fp16: a table "
+        "and a chart.",
     ),
 ]
 SetOption = Annotated[
     list[str] | None,
-    typer.Option("--set", metavar="FIGURE=VALUE", help="Another value of a figure of the size: n=4096; repeatable."),
+    typer.Option(
+        "--set", metavar="FIGURE=VALUE", help="Another value of a figure of the size: n=4096 or dtype=fp16; repeatable."
+    ),
 ]
 AgainstOption = Annotated[
     str | None,

@@ -1,9 +1,12 @@
 """`run PAIR --sweep batch=1,2,4,...,512`: one pair at each value of a figure, and the last value that pays."""
 
+import json
 import re
-from contextlib import ExitStack
+import sys
+from contextlib import ExitStack, redirect_stdout
 from dataclasses import replace
 from datetime import datetime, timezone
+from decimal import Decimal
 from itertools import pairwise
 from pathlib import Path
 from typing import Any
@@ -21,8 +24,11 @@ from tools.cli.exits import DONE, FAILED, INTERRUPTED, claims, told
 from tools.cli.roofline import costs
 
 PAYS = 1.1  # a larger value pays if its rate is at least this times the rate of the value before it
+MOST = 1e18  # a number; none of a size is nearly as large
+Value = int | float | str
 SIDES = ("baseline", "optimized")
 TIMES = ("baseline_us", "optimized_us")
+COLUMNS = ("value", "verdict", *TIMES, "percent_of_limit")
 
 
 def figures(root: Path, targets: list[str], changes: list[str]) -> str | None:
@@ -30,8 +36,8 @@ def figures(root: Path, targets: list[str], changes: list[str]) -> str | None:
     if not changes:
         return None
     for change in changes:
-        if not re.fullmatch(r"\w+=[1-9][0-9]*", change):
-            raise ValueError(f"--set {change!r} is not of the form n=4096")
+        if not re.fullmatch(r"\w+=[^,=\s]+", change):
+            raise ValueError(f"--set {change!r} is not of the form n=4096 or dtype=fp16")
     for key, cost in costs(root, targets, ",".join(["bench", *changes])).items():
         if isinstance(cost, str):
             raise ValueError(f"--set {' '.join(changes)}: {key}: {cost}")
@@ -39,12 +45,16 @@ def figures(root: Path, targets: list[str], changes: list[str]) -> str | None:
 
 
 def run_sweep(options: Options, text: str, wait: bool, as_json: bool) -> int:
-    """Measure the pair at each value; the exit code. Raises ValueError for what cannot be swept."""
-    if options.resume or options.shard or as_json:
-        raise ValueError("--sweep goes without --resume, --shard and --json")
+    """Measure the pair at each value; the exit code. Raises ValueError for what cannot be swept.
+
+    With `as_json` stdout gets the points and what they are of as one JSON object, and stderr all else.
+    """
+    if options.resume or options.shard:
+        raise ValueError("--sweep goes without --resume and --shard")
     figure, values = read(text)
     fixed = f"{options.figure}," if options.figure else ""
-    found = costs(options.root, options.targets, f"bench,{fixed}{figure}={values[0]}")
+    each = [f"{figure}={value}" for value in reversed(values)]  # all are read, and the last one that is read stands
+    found = costs(options.root, options.targets, f"bench,{fixed}{','.join(each)}")
     if len(found) != 1:
         raise ValueError(f"--sweep measures one pair, and these targets are {len(found)}")
     (key, cost), code = *found.items(), DONE
@@ -52,7 +62,8 @@ def run_sweep(options: Options, text: str, wait: bool, as_json: bool) -> int:
         raise ValueError(f"--sweep {text}: {cost}")
     points, unit = [], cost[0].unit or "steps"
     folder = options.artifacts_dir / f"sweep-{datetime.now(timezone.utc).strftime('%Y%m%dT%H%M%SZ')}"
-    with interrupts(told) as heard:
+    data = sys.stdout
+    with interrupts(told) as heard, redirect_stdout(sys.stderr if as_json else data):
         for value in values:
             with ExitStack() as stack:
                 changed = replace(options, figure=f"{fixed}{figure}={value}")
@@ -65,35 +76,63 @@ def run_sweep(options: Options, text: str, wait: bool, as_json: bool) -> int:
             points.append(_point(value, result))
             typer.echo(f"{figure}={value}: {points[-1]['verdict']}")
             code = FAILED if result.failed and not lacked_memory(result) else code
-    if points:
-        _publish(folder, f"{key} by {figure}", figure, unit, points)
+        if points:
+            _publish(folder, f"{key} by {figure}", figure, unit, points)
+    if as_json:
+        of = {"key": key, "figure": figure, "unit": unit, "folder": str(folder) if points else None}
+        lines = [{name: point.get(name) for name in COLUMNS} for point in points]
+        print(json.dumps(of | {"points": lines}, indent=1))
     return INTERRUPTED if heard() else code
 
 
-def read(text: str) -> tuple[str, list[int]]:
-    """A figure and its values, of `batch=1,2,4,...,512`. Raises ValueError.
+def read(text: str) -> tuple[str, list[Value]]:
+    """A figure and its values, of `batch=1,2,4,...,512` or `dtype=bf16,fp16`. Raises ValueError.
 
     Dots go on by the ratio of the two numbers before them if it is whole, and by their difference if it is not.
     """
     figure, _, words = text.partition("=")
-    wrong = ValueError(f"--sweep {text!r} is not of the form batch=1,2,4,...,512")
+    wrong = ValueError(f"--sweep {text!r} is not of the form batch=1,2,4,...,512 (rising) or dtype=bf16,fp16")
     before, dots, last = words.partition(",...,")
-    try:
-        values, end = [int(word) for word in before.split(",")], int(last) if dots else None
-    except ValueError:
-        raise wrong from None
-    if end is not None:
-        if len(values) < 2:
-            raise wrong
-        step, (ratio, rest) = values[-1] - values[-2], divmod(values[-1], max(values[-2], 1))
-        while step > 0 and (following := values[-1] + step if rest else values[-1] * ratio) <= end:
-            values.append(following)
-    if not figure or values[0] < 1 or values != sorted(set(values)):
+    given = before.split(",")
+    if not re.fullmatch(r"\w+", figure) or not all(re.fullmatch(r"[^,=\s]+", word) for word in given):
         raise wrong
-    return figure, values
+    try:
+        numbers, end = [_number(word) for word in given], _number(last) if dots else None
+    except ArithmeticError:  # words, of which no order is known
+        if dots or len(set(given)) < len(given):
+            raise wrong from None
+        return figure, [*given]
+    if numbers != sorted(set(numbers)):
+        raise wrong
+    if end is not None:
+        if len(numbers) < 2:
+            raise wrong
+        _go_on(numbers, end, text)
+    return figure, [int(number) if number == int(number) else float(number) for number in numbers]
 
 
-def _point(value: int, result: PairResult) -> dict[str, Any]:
+def _number(word: str) -> Decimal:
+    """In decimals, so that 0.1,0.2,0.3,...,0.9 meets its end. Raises ArithmeticError for what is none."""
+    number = Decimal(word)
+    if not abs(number) < MOST:
+        raise ArithmeticError
+    return number
+
+
+def _go_on(numbers: list[Decimal], end: Decimal, text: str) -> None:
+    """Add what the dots stand for. Raises ValueError where that does not come to the end."""
+    low, high = numbers[-2:]
+    ratio = high / low if low > 0 and high % low == 0 else None
+    steps = f", or write {low},{high},{2 * high - low},... for equal steps" if ratio and len(numbers) == 2 else ""
+    while numbers[-1] < end:
+        numbers.append(numbers[-1] * ratio if ratio else numbers[-1] + high - low)
+    if numbers[-1] != end:
+        told = f"each is {ratio} times the one before" if ratio else f"each is {high - low} more than the one before"
+        near = f"{numbers[-2]} or {numbers[-1]}"
+        raise ValueError(f"--sweep {text} does not come to {end}, since {told}: end with {near}{steps}")
+
+
+def _point(value: Value, result: PairResult) -> dict[str, Any]:
     """One value: its outcome, and of each side that was timed the time in us and the rate in items a second."""
     own = result.headline
     if own is None or own.status != "measured" or result.verdict == "invalid":
@@ -108,9 +147,10 @@ def _point(value: int, result: PairResult) -> dict[str, Any]:
     return point | {"percent_of_limit": own.percent_of_limit}
 
 
-def best(points: list[dict[str, Any]]) -> int | None:
-    """The first value whose successor has less than PAYS times its rate; None if every value pays."""
-    rates = [(point["value"], point["optimized"]) for point in points if "optimized" in point]
+def best(points: list[dict[str, Any]]) -> int | float | None:
+    """The first number whose successor has less than PAYS times its rate; None if every value pays, and of words."""
+    measured = [point for point in points if "optimized" in point and not isinstance(point["value"], str)]
+    rates = [(point["value"], point["optimized"]) for point in measured]
     return next((value for (value, rate), (_, more) in pairwise(rates) if more < PAYS * rate), None)
 
 
@@ -128,14 +168,15 @@ def _publish(folder: Path, title: str, figure: str, unit: str, points: list[dict
         share = f"{share:.3g}%" if (share := point.get("percent_of_limit")) else ""
         lines.append((str(point["value"]), *times, rate, share, point["verdict"] + mark))
     wide_console().print(text_table((figure, *SIDES, f"{unit}/s", "% of limit", "verdict"), lines, title))
-    frame = pandas.DataFrame(points, columns=["value", "verdict", *TIMES, "percent_of_limit", *SIDES])
+    frame = pandas.DataFrame(points, columns=[*COLUMNS, *SIDES])
     frame = frame.rename(columns={"value": figure})
     frame.drop(columns=[*SIDES]).to_csv(folder / "sweep.csv", index=False)
     if frame[[*SIDES]].notna().any(axis=None):
         canvas = Figure(figsize=(7, 7), layout="constrained")
         canvas.suptitle(title)
+        how = {"kind": "bar", "rot": 0} if isinstance(points[0]["value"], str) else {"loglog": True, "marker": "o"}
         for axes, sides, label in zip(canvas.subplots(2), (SIDES, TIMES), (f"{unit} per second", "us")):
-            frame.plot(x=figure, y=[*sides], ylabel=label, loglog=True, marker="o", ax=axes)
+            frame.plot(x=figure, y=[*sides], ylabel=label, ax=axes, **how)
             if stops is not None:
                 axes.axvline(stops, linestyle=":", color="grey", label=f"{stops}: the next gains less than 10%")
                 axes.legend()
