@@ -1,6 +1,6 @@
 """benchmark_cli: run, list and show pairs.
 
-Exit codes: 0 done, 1 failed or invalid, 2 usage, 3 slower than --against, 4 nothing could run.
+Exit codes: 0 done, 1 failed or invalid, 2 usage, 3 slower than --against or --against-python, 4 nothing could run.
 """
 
 import locale
@@ -78,6 +78,7 @@ def run(
     sweep: o.SweepOption = None,
     set_: o.SetOption = None,
     against: o.AgainstOption = None,
+    against_python: o.PythonOption = None,
     iterations: o.IterationsOption = None,
     warmup: o.WarmupOption = None,
     budget: o.BudgetOption = o.BUDGET_S,
@@ -113,6 +114,8 @@ def run(
     options = Options(**asked, launch=Launch(nnodes, node_rank, nproc_per_node, rdzv_endpoint))
     if against is not None and (sweep or ray or resume or profile):
         raise ValueError("--against goes without --sweep, --ray, --resume and --profile")
+    if against_python is not None and (against is not None or sweep or ray or resume or profile):
+        raise ValueError("--against-python goes without --against, --sweep, --ray, --resume and --profile")
     if ray is not None:
         raise typer.Exit(on_ray(options, ray, o.repeated(ctx), bool(sweep or as_json), junit))
     raise typer.Exit(run_sweep(options, sweep, wait, as_json) if sweep else measure(options, junit, wait, as_json))
