@@ -1,6 +1,6 @@
 """benchmark_cli: run, list and show pairs.
 
-Exit codes: 0 done, 1 failed or invalid, 2 usage, 3 slower than --against, 4 nothing could run.
+Exit codes: 0 done, 1 failed or invalid, 2 usage, 3 slower than --against or --against-python, 4 nothing could run.
 """
 
 import locale
@@ -78,6 +78,7 @@ def run(
     sweep: o.SweepOption = None,
     set_: o.SetOption = None,
     against: o.AgainstOption = None,
+    against_python: o.PythonOption = None,
     iterations: o.IterationsOption = None,
     warmup: o.WarmupOption = None,
     budget: o.BudgetOption = o.BUDGET_S,
@@ -104,6 +105,7 @@ def run(
     root: o.RootOption = ROOT,
 ) -> None:
     given = dict(locals())
+    _refuse_together(given)
     from tools.cli.measuring import measure, on_ray
     from tools.cli.sweeping import figures, run_sweep
 
@@ -111,14 +113,19 @@ def run(
     asked |= {"targets": o.named(words, targets), "budget_s": budget * (o.QUICK if quick else 1)}
     asked |= {"figure": figures(root, asked["targets"], set_ or [])} | o.counts(iterations, warmup)
     options = Options(**asked, launch=Launch(nnodes, node_rank, nproc_per_node, rdzv_endpoint))
-    if against is not None and (sweep or ray or resume or profile):
-        raise ValueError("--against goes without --sweep, --ray, --resume and --profile")
-    if history is not None and (sweep or ray):
-        raise ValueError("--history goes without --sweep and --ray")
     if ray is not None:
         raise typer.Exit(on_ray(options, ray, o.repeated(ctx), bool(sweep or as_json), junit))
     code = run_sweep(options, sweep, wait, as_json) if sweep else measure(options, junit, history, wait, as_json)
     raise typer.Exit(code)
+
+
+def _refuse_together(given: dict[str, Any]) -> None:
+    """Raise ValueError for options of `run` that do not go together."""
+    measured = ("sweep", "ray", "resume", "profile")
+    for one, others in (("against", measured), ("against_python", ("against", *measured)), ("history", measured[:2])):
+        if given[one] is not None and any(given[other] for other in others):
+            *most, last = (f"--{other}" for other in others)
+            raise ValueError(f"--{one.replace('_', '-')} goes without {', '.join(most)} and {last}")
 
 
 @app.command()

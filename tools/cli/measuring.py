@@ -17,10 +17,10 @@ from common.python.base.journal import write
 from common.python.base.results import Manifest, Summary
 from common.python.base.safe_read import read_model
 from common.python.base.text import counted
-from common.python.corpus.discovery import choose
+from common.python.corpus.discovery import Pair, choose
 from common.python.fleet.ray_driver import run_on_ray
 from common.python.fleet.shards import merge, shard_targets
-from common.python.regress.against import with_refs
+from common.python.regress.against import with_python, with_refs
 from common.python.regress.check import statuses
 from common.python.regress.history import append, read
 from common.python.report.artifacts import mark_latest, read_run
@@ -62,7 +62,11 @@ def measure(
         if as_json:
             stack.enter_context(redirect_stdout(sys.stderr))
         display = Display()
-        beside = partial(with_refs, ref=options.against, stack=stack, say=told) if options.against else list
+        beside: Callable[[list[Pair]], list[Pair]] = list
+        if options.against:
+            beside = partial(with_refs, ref=options.against, stack=stack, say=told)
+        elif options.against_python:
+            beside = partial(with_python, python=options.against_python)
         claim, began = claims(stack, wait), time.monotonic() - age_s()
         suite = open_suite(options, display.show, claim=claim, began=began, beside=beside)
         with interrupts(told) as heard:

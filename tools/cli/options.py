@@ -129,6 +129,10 @@ AgainstOption = Annotated[
     str | None,
     typer.Option(metavar="REF", help="Time the same files as they are at a git ref, or in another checkout, beside."),
 ]
+PythonOption = Annotated[
+    str | None,
+    typer.Option(metavar="PYTHON", help="Time the same files in another environment beside: path/to/venv/bin/python."),
+]
 IterationsOption = Annotated[
     int | None,
     typer.Option(min=1, max=MOST_CALLS, help="Time each variant this often, instead of until its interval is narrow."),

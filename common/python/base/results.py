@@ -13,7 +13,7 @@ BEFORE, WHILE, AFTER = "before timing", "while timing", "after timing"  # when a
 
 ClockName = Literal["device", "end_to_end"]
 Goal = Literal["speed", "memory"]
-Role = Literal["baseline", "optimized", "peer", "control", "ref"]  # ref: what a rung was at --against's commit
+Role = Literal["baseline", "optimized", "peer", "control", "ref"]  # ref: what a rung is at --against
 Kind = Literal["PyTorch", "Triton", "CUDA"]
 Status = Literal["measured", "proven", "built", "unsupported", "failed"]
 Scalar = int | float | str | bool
@@ -203,7 +203,7 @@ class VariantResult(Model):
     memory_ratio: float | None = Field(default=None, description="baseline peak over this variant's")
     against: Interval | None = Field(
         default=None,
-        description="time at --against's commit over this variant's; bytes over bytes if memory is the goal",
+        description="time at --against's commit or Python over this variant's; bytes over bytes if memory is the goal",
     )
     device: Spread | None = None
     wall: Spread | None = None

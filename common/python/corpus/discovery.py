@@ -38,6 +38,14 @@ AUTOTUNES = re.compile(rb"autotune(?!_pointwise)")
 
 
 @dataclass(frozen=True)
+class Python:
+    """Another interpreter, with an environment of its own."""
+
+    path: str
+    told: str  # its versions
+
+
+@dataclass(frozen=True)
 class Variant:
     """One file, as far as reading it tells."""
 
@@ -52,6 +60,7 @@ class Variant:
     problem: str | None = None  # why it cannot be used: file, line and what is wrong
     literals: dict[str, Any] = field(default_factory=dict)  # of a baseline: literal arguments of its Workload(...)
     root: Path | None = None  # where Python finds its module, if that is another tree than its pair's
+    python: Python | None = None  # in which it runs, if that is not the one of the harness
 
     @property
     def compiles(self) -> bool:
@@ -110,11 +119,21 @@ class Pair:
     @property
     def apart(self) -> bool:
         """Whether its variants cannot share a process."""
-        return self.isolated or any(variant.root for variant in self.variants)
+        return self.isolated or any(variant.root or variant.python for variant in self.variants)
 
     def root_of(self, name: str) -> Path:
         """Where Python finds the module of this variant."""
         return next((v.root for v in self.variants if v.name == name and v.root), self.folder.root)
+
+    @property
+    def other_python(self) -> Python | None:
+        """The one of --against-python, in which some of its variants run."""
+        return next((variant.python for variant in self.variants if variant.python), None)
+
+    def place_of(self, name: str) -> dict[str, Any]:
+        """Where this variant runs: the root that its module is found in, and the interpreter, if it is another."""
+        python = next((v.python for v in self.variants if v.name == name), None)
+        return {"root": self.root_of(name), "python": python.path if python else None}
 
     def only(self, names: set[str]) -> "Pair":
         """The same pair with the named variants alone."""

@@ -10,12 +10,16 @@ from contextlib import ExitStack, contextmanager
 from dataclasses import replace
 from pathlib import Path
 
+from common.python.base import manifest
+from common.python.base.machine import machine
 from common.python.base.manifest import git
-from common.python.corpus.discovery import Pair, Variant, bindings, called, read_variant
+from common.python.corpus.discovery import Pair, Python, Variant, bindings, called, read_variant
 from common.python.corpus.targets import Folder, TargetError, quoted
+from common.python.workers.interpreter import look_into
 
 PREFIX = "benchmark-against-"  # of a worktree's folder; the number of the process that made it follows
 NO_HOOKS = ("-c", "core.hooksPath=/dev/null")
+TOLD = ("torch", "triton", "python")  # the first that differs names the rungs of another Python
 MOST_TOLD = 400  # characters of a difference
 
 
@@ -44,12 +48,41 @@ def with_refs(pairs: list[Pair], ref: str, stack: ExitStack, say: Callable[[str]
     return found
 
 
+def with_python(pairs: list[Pair], python: str) -> list[Pair]:
+    """The pairs with their rungs in another Python beside: the same files, with another torch or Triton.
+
+    Raises TargetError where that cannot run them.
+    """
+    try:
+        path, versions, gpu = look_into(python)
+    except ValueError as error:
+        raise TargetError(f"--against-python {quoted(python)} {error}") from None
+    if machine().gpus and not gpu:
+        raise TargetError(f"--against-python {quoted(python)} has a torch that sees no GPU")
+    own = manifest.versions()
+    told = {side: ", ".join(f"{name} {of[name]}" for name in TOLD) for side, of in (("there", versions), ("here", own))}
+    other = Python(path, f"--against-python {path}: {told['there']}; here {told['here']}")
+    end = next((f"{name}-{versions[name]}" for name in TOLD if versions[name] != own[name]), "python")
+    found = list[Pair]()
+    for pair in pairs:
+        if (pair.folder.root / "torch").is_dir():
+            raise TargetError(f"--against-python would import torch from {pair.folder.root} too: run in a checkout")
+        rungs = [variant for variant in pair.variants if variant.role == "optimized"]
+        refs = [replace(_named(rung, end, f"in {told['there']}"), python=other) for rung in rungs]
+        found.append(Pair(pair.folder, pair.name, pair.variants + refs, pair.literals))
+    return found
+
+
 def _at(rung: Variant, folder: Folder, short: str, where: str) -> Variant:
     """What a rung is in another tree, which `short` names."""
-    there, end = read_variant(folder.path / rung.path.name, folder), re.sub(r"[^\w.~^-]", "_", short)
-    name, label = f"{rung.name}@{end}", f"{rung.label}@{end}"
-    told = f"at {where}: {there.sentence}"
-    return replace(there, name=name, role="ref", label=label, sentence=told, root=folder.root)
+    there = read_variant(folder.path / rung.path.name, folder)
+    return replace(_named(there, short, f"at {where}"), root=folder.root)
+
+
+def _named(rung: Variant, short: str, where: str) -> Variant:
+    """A rung as a variant to compare with, which `short` tells from it."""
+    end, told = re.sub(r"[^\w.~^-]", "_", short), f"{where}: {rung.sentence}"
+    return replace(rung, name=f"{rung.name}@{end}", role="ref", label=f"{rung.label}@{end}", sentence=told)
 
 
 @contextmanager

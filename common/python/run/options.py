@@ -17,6 +17,7 @@ class Options:
     size: str | None = None
     figure: str | None = None  # figures of the size in place of the workload's: "tokens=64,batch=2"
     against: str | None = None  # the commit, or the other checkout, whose variants are timed beside these
+    against_python: str | None = None  # an interpreter in which these variants are timed as well
     iterations: int | None = None
     warmup: int | None = None
     timeout_multiplier: float = 1.0

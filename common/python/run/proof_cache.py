@@ -34,7 +34,7 @@ class Notes:
         """
         root = pair.folder.root
         sources = {cu for variant in pair.variants if (cu := variant.path.with_suffix(".cu")).exists()}
-        names = [variant.name for variant in pair.variants]
+        names = [(variant.name, str(variant.python)) for variant in pair.variants]
         try:
             for variant in pair.variants:
                 sources |= {*imports_of(variant.path, pair.root_of(variant.name), library=False)}

@@ -125,9 +125,9 @@ class Session:
     def _hired(self, fresh: bool) -> WorkerPool:
         settings, modules = self.settings, self.roster.modules()
         living = self.roster.living([name for name in modules if fresh or name != CONTROL])  # which is timed only
-        anew = fresh and (self.pair.isolated or settings.cold_start)
+        anew = fresh and (self.pair.isolated or settings.cold_start or self.pair.other_python is not None)
         return WorkerPool(
-            lambda index, name: replace(settings, root=self.pair.root_of(name)).hire(self.pair, index, anew),
+            lambda index, name: replace(settings, **self.pair.place_of(name)).hire(self.pair, index, anew),
             {name: modules[name] for name in living},
             self.pair.apart or (fresh and settings.cold_start),
             min(settings.time_limit_s * crowding(), settings.suite_deadline - time.monotonic()),

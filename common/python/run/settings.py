@@ -24,6 +24,7 @@ class Settings(StepSettings):
     peaks: Peaks | None = None
     monitors: tuple[Monitor, ...] = ()  # of the pair's GPUs on this host, by rank
     launch: Launch = ONE_HOST
+    python: str | None = None  # the interpreter of a worker, where it is not this one
     prove_at: tuple[str, ...] = ("test",)  # sizes to prove at before anything is timed
     earlier: Sequence[PairResult] = ()  # what this suite has kept so far
 
@@ -35,6 +36,7 @@ class Settings(StepSettings):
             "reproducible": self.reproducible,
             "ranks": self.launch.ranks_here(pair.gpus),
             "launch": asdict(self.launch),
+            "python": self.python,
             "run_id": f"{pair.key}, worker {index}",  # by which the launchers of several hosts find each other
         }
         log, scratch = self.folder / "logs" / f"worker{index}.log", self.scratch / f"worker{index}"

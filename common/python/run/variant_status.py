@@ -114,7 +114,9 @@ def new_result(pair: Pair, device: str) -> PairResult:
         )
         for variant in pair.variants
     ]
-    return PairResult(chapter=pair.chapter, name=pair.name, status="unsupported", device=device, variants=rows)
+    result = PairResult(chapter=pair.chapter, name=pair.name, status="unsupported", device=device, variants=rows)
+    result.notes += [pair.other_python.told] if pair.other_python else []
+    return result
 
 
 @dataclass

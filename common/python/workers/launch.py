@@ -46,7 +46,7 @@ class Launch:
         here, reasons = self.ranks_here(pair.gpus), []
         if pair.gpus == 1 and self.nnodes > 1:
             reasons.append("runs on one host: leave --nnodes away")
-        elif pair.isolated and self.nnodes > 1:
+        elif pair.apart and self.nnodes > 1:
             reasons.append("has ranks for each variant apart, which would all listen at --rdzv-endpoint: use one host")
         elif pair.gpus > 1 and self.ranks(pair.gpus) < pair.gpus:
             reasons.append(f"needs {pair.gpus} ranks, --nproc-per-node {here} gives {self.ranks(pair.gpus)}")

@@ -5,9 +5,10 @@ import multiprocessing
 import time
 from collections.abc import Callable, Generator, Sequence
 from concurrent.futures import ThreadPoolExecutor, as_completed
-from typing import TypeVar
+from typing import Any, TypeVar
 
 from common.python.base.machine import Machine
+from common.python.workers.interpreter import OtherPython
 
 T = TypeVar("T")
 R = TypeVar("R")
@@ -39,7 +40,8 @@ def at_once(
         except BaseException:
             pool.shutdown(wait=False, cancel_futures=True)
             while not all(part.done() for part in parts):
-                for process in multiprocessing.active_children():
+                others: list[Any] = list(OtherPython.living)
+                for process in multiprocessing.active_children() + others:
                     process.terminate()
                 time.sleep(0.05)
             raise

@@ -27,6 +27,7 @@ from typing import Any
 from common.python.base.interrupt import sheltered
 from common.python.base.reaper import children, parent_of, split
 from common.python.workers.channel import Channel, Forged
+from common.python.workers.interpreter import OtherPython
 from common.python.workers.worker_status import Board, how_ended, speak_into
 
 DUMP_S = 0.3  # time for a hung worker to write its stack before it is killed
@@ -53,6 +54,7 @@ class Worker:
         """Start it. `fresh` asks for a new interpreter; `log` gets its stdout and stderr, `scratch` its files.
 
         With "ranks" in `settings`, that many processes do its work together; "launch" says how they find each other.
+        "python" there is another interpreter than this one, which is always new.
         """
         context: Any = multiprocessing.get_context("spawn" if fresh else "forkserver")
         multiprocessing.set_forkserver_preload(PRELOAD)
@@ -63,11 +65,16 @@ class Worker:
         self._board = Board(state, log, settings.get("ranks", 0))
         ours, theirs = context.Pipe()
         self._channel, self._pid = Channel(ours), 0
-        settings = settings | {"fresh": fresh, "parent": os.getpid()}
-        arguments = (theirs, str(root), str(scratch), str(log), str(state), settings)
-        self._process = context.Process(target=_main, args=arguments, name="benchmark-worker")
+        python = settings.get("python")
+        settings = settings | {"fresh": fresh or python is not None, "parent": os.getpid()}
+        arguments = (str(root), str(scratch), str(log), str(state), settings)
+        self._process: Any = None
         with sheltered():
-            self._process.start()
+            if python is not None:
+                self._process = OtherPython(python, theirs.fileno(), log, arguments)
+            else:
+                self._process = context.Process(target=_main, args=(theirs, *arguments), name="benchmark-worker")
+                self._process.start()
         theirs.close()
 
     @property
@@ -185,7 +192,8 @@ def _main(connection: Connection, root: str, scratch: str, log: str, state: str,
     if not settings.get("gpu", True):
         os.environ["CUDA_VISIBLE_DEVICES"] = ""  # for ranks that are proven on CPUs, since there are too few GPUs
     for module in PRELOAD[1:] if settings["fresh"] else ():  # the forkserver has imported them for the others
-        importlib.import_module(module)
+        with contextlib.suppress(ImportError):  # another Python may have no Triton; the commands need the others
+            importlib.import_module(module)
     from common.python.workers.commands import Commands
 
     gc.freeze()  # a collection would scan all of torch's objects, 0.2 s each time

@@ -1,0 +1,130 @@
+"""`run --against-python`: the same files in another environment, in workers that take turns with this one's."""
+
+import json
+import sys
+import time
+import venv
+from pathlib import Path
+
+import pytest
+from small_tree import Done, Tree, assert_usage, cli, doing
+
+from common.python.base.results import PairResult, Summary
+from common.python.corpus.discovery import pairs_in
+from common.python.corpus.targets import Folder
+from common.python.regress import against
+from common.python.regress.against import with_python
+from common.python.workers.parallel import at_once
+from common.python.workers.process import Worker
+
+SLOW = "OTHER_PYTHON_IS_SLOW"
+LIMITED = ("--size", "test", "--iterations", "8", "--warmup", "1", "--seed", "7")
+
+
+def python(folder: Path, body: str) -> str:
+    """An interpreter that is a script."""
+    path = folder / "python"
+    path.write_text(f"#!/bin/sh\n{body}\n")
+    path.chmod(0o755)
+    return str(path)
+
+
+def other(folder: Path, variable: str) -> str:
+    return python(folder, f'export {variable}\nexec {sys.executable} "$@"')
+
+
+def run(tree: Tree, interpreter: str, *words: str) -> Done:
+    place = ("--root", tree.root, "--artifacts-dir", tree.artifacts)
+    return cli("run", *place, "ch01:x", *LIMITED, *words, "--against-python", interpreter)
+
+
+def newest(tree: Tree) -> PairResult:
+    (pair,) = Summary.model_validate_json(max(tree.artifacts.glob("2*/summary.json")).read_text()).pairs
+    return pair
+
+
+def test_a_rung_that_is_slower_there_is_faster_here(tree: Tree, tmp_path: Path) -> None:
+    """And one that is faster there ends the run with 3. A host too noisy for a ratio of three gets more tries."""
+    slow_there = doing(f"__import__('time').sleep(0.015 if '{SLOW}' in __import__('os').environ else 0.005)")
+    slow_here = slow_there.replace(" in ", " not in ")
+    tree.pair("ch01:x", doing("__import__('time').sleep(0.005)"), optimized=slow_there, padded=slow_here)
+    told = ("ch01:x: ", " against python, faster", "ch01:x padded: ", " against python, slower")
+    for _ in range(5):
+        done = run(tree, other(tmp_path, f"{SLOW}=1"))
+        if done.returncode == 3 and all(word in done.stdout for word in told):
+            break
+    assert (done.returncode, [word for word in told if word not in done.stdout]) == (3, []), done.stdout + done.stderr
+    rows = {row.label: row for row in newest(tree).variants}
+    own, ref = rows["optimized"], rows["optimized@python"]
+    assert (ref.name, ref.role, ref.status) == ("optimized_x@python", "ref", "measured")
+    assert ref.proofs
+    assert own.against.low > 1.5
+    assert rows["padded"].against.high < 0.7
+
+
+def test_equal_sides_are_equal_and_the_versions_are_told(tree: Tree, tmp_path: Path) -> None:
+    log = tmp_path / "interpreters"
+    noted = f"""
+    import sys, time
+    with open({str(log)!r}, "a") as file:
+        file.write(sys.prefix + chr(10))
+
+    def prepare(a):
+        def step():
+            time.sleep(0.002)
+            return a * 2
+
+        return step
+"""
+    tree.pair("ch01:x", optimized=noted)
+    here = tmp_path / "there"
+    venv.create(here, symlinks=True)
+    (site,) = here.glob("lib/python*/site-packages")
+    (site / "same.pth").write_text("\n".join(place for place in sys.path if place.endswith("site-packages")))
+    done = run(tree, str(here / "bin" / "python"))
+    assert done.returncode in (0, 3), done.stdout + done.stderr
+    pair = newest(tree)
+    assert {row.verdict == "invalid" for row in pair.variants} == {False}
+    assert {row.status for row in pair.variants} == {"measured"}
+    assert set(log.read_text().split()) == {sys.prefix, str(here)}
+    assert [note for note in pair.notes if str(here / "bin" / "python") in note and "torch 2" in note]
+    manifest = json.loads(max(tree.artifacts.glob("2*/manifest.json")).read_text())
+    assert manifest["options"]["against_python"] == str(here / "bin" / "python")
+
+
+def test_a_python_that_cannot_run_workers_is_refused_in_one_line(tree: Tree, tmp_path: Path) -> None:
+    tree.pair("ch01:x")
+    venv.create(tmp_path / "bare", symlinks=True)
+    bare = str(tmp_path / "bare" / "bin" / "python")
+    assert_usage(run(tree, bare), f"--against-python '{bare}' cannot import torch and numpy and pydantic")
+    (tmp_path / "lacking").mkdir()
+    (tmp_path / "lacking" / "numpy.py").write_text("raise ModuleNotFoundError('numpy')")
+    lacking = other(tmp_path, f"PYTHONPATH={tmp_path}/lacking:$PYTHONPATH")
+    assert_usage(run(tree, lacking), "cannot import numpy: install")
+    assert_usage(run(tree, str(tmp_path / "none")), "is no executable file")
+    assert_usage(run(tree, "/bin/true"), "is no Python")
+    assert_usage(run(tree, python(tmp_path, f'{sys.executable} "$@"')), "as a process of its own")
+    for words in (["--profile"], ["--against", "HEAD"], ["--ray", "auto"], ["--resume", "x"], ["--sweep", "n=1,2"]):
+        assert_usage(run(tree, "x", *words), "--against-python goes without --against, --sweep")
+
+
+def test_the_end_of_time_ends_workers_in_another_python(tree: Tree, tmp_path: Path) -> None:
+    tree.pair("ch01:x", "__import__('time').sleep(90)")
+    settings = {"seed": 0, "reproducible": False, "python": other(tmp_path, f"{SLOW}=1")}
+    worker = Worker(tree.root, tmp_path / "scratch", tmp_path / "log", settings)
+    asked, began = {"baseline": "ch01.baseline_x", "modules": {}, "size": "test"}, time.monotonic()
+    with pytest.raises(TimeoutError):
+        list(at_once(lambda name: worker.call(name, 80, **asked), ["load"], 1, began + 15))
+    assert time.monotonic() - began < 60
+    worker.kill()
+
+
+def test_another_torch_or_triton_names_its_rungs(tree: Tree, monkeypatch: pytest.MonkeyPatch) -> None:
+    tree.pair("ch01:x")
+
+    own = against.manifest.versions()
+    pairs = pairs_in(Folder(tree.root / "ch01", "ch01"))
+    for changed, end in ({"torch": "9.9.0+cpu"}, "torch-9.9.0_cpu"), ({"triton": None}, "triton-None"):
+        monkeypatch.setattr(against, "look_into", lambda python, own=own | changed: (python, own, True))
+        (pair,) = with_python(pairs, "/x/python")
+        assert [variant.name for variant in pair.variants if variant.role == "ref"] == [f"optimized_x@{end}"]
