@@ -31,19 +31,18 @@ PERMUTATIONS, LEVEL = 199, 0.05
 
 @dataclass(frozen=True)
 class Change:
-    """Where a series' times moved to another level. `row` is its first row there; medians in microseconds."""
+    """Where the times of a series moved to another level: the last row before and the first behind, and medians."""
 
+    last: dict[str, Any]
     row: dict[str, Any]
-    last: dict[str, Any]  # before it
     before_us: float
     after_us: float
 
     def __str__(self) -> str:
         ratio, (last, row) = self.after_us / self.before_us, (self.last, self.row)
         moved = f"{100 * abs(ratio - 1):.1f}% {'slower' if ratio > 1 else 'faster'} since {row['started']}"
-        told = [
-            f"{what} {last[what]} -> {row[what]}" for what in ("commit", "driver", "torch") if last[what] != row[what]
-        ]
+        both = [(what, last[what] or "unknown", row[what] or "unknown") for what in ("commit", "driver", "torch")]
+        told = [f"{what} {old} -> {new}" for what, old, new in both if old != new]
         return clean(", ".join([moved, *told]))
 
 
@@ -63,7 +62,7 @@ class Series:
     def changes(self) -> list[Change]:
         middles = [float(np.median(level)) for level in self.levels]
         steps = zip(self.starts[1:], middles, middles[1:])
-        return [Change(self.rows[at], self.rows[at - 1], before, after) for at, before, after in steps]
+        return [Change(self.rows[at - 1], self.rows[at], before, after) for at, before, after in steps]
 
     @property
     def name(self) -> str:
@@ -107,7 +106,7 @@ def _row(pair: PairResult, about: Manifest, home: Path | None) -> dict[str, Any]
 
 
 def read(file: Path) -> "DataFrame":
-    """The table. Raises ValueError, in one line, for a file that is none, and OSError."""
+    """The table of a file. Raises ValueError, in one line, for a file that is no such table, and OSError."""
     import pandas
 
     texts = {name: str for name in COLUMNS if name not in NUMBERS}
@@ -124,10 +123,10 @@ def read(file: Path) -> "DataFrame":
 
 
 def series(table: "DataFrame") -> list[Series]:
-    """The rows of each variant, size and GPU by time, and where they change by MARGIN or more."""
+    """The rows of each variant, size and GPU in the order of time, and where their times change by MARGIN or more."""
     found = []
     for _, own in table.sort_values("started", kind="stable").groupby(SERIES, sort=False):
-        rows, starts = own.to_dict("records"), [0]
+        rows, starts = own.astype(object).where(own.notna(), None).to_dict("records"), [0]
         times = [row["us"] for row in rows]
         points = change_points(times)
         for at, end in zip(points, [*points[1:], len(rows)]):
@@ -167,8 +166,8 @@ def _best_split(gaps: np.ndarray) -> tuple[int, float]:
     right, within = count - left, total[left - 1, left - 1]
     across = total[left - 1, -1] - within
     beyond = total[-1, -1] - within - 2 * across
-    energy = 2 * across - within * right / left - beyond * left / right  # times left * right / count, alike for all
-    best = int((energy / count).argmax())
+    energy = (2 * across - within * right / left - beyond * left / right) / count
+    best = int(energy.argmax())
     return int(left[best]), float(energy[best])
 
 
@@ -177,7 +176,7 @@ def print_history(file: Path, page: Path, as_json: bool) -> None:
     found = series(read(file))
     if as_json:
         parts = [{"rows": one.rows, "changes": [asdict(change) for change in one.changes]} for one in found]
-        print(json.dumps(parts, indent=1, default=str).replace("NaN", "null"))
+        print(json.dumps(parts, indent=1))
         return
     write(page, history_page(file.name, found))
     lines = []

@@ -366,9 +366,9 @@ def sample_chart(result: PairResult) -> Markup | None:
 
 
 def history_chart(title: str, levels: Sequence[Sequence[float]], told: Sequence[str]) -> Markup:
-    """Times in microseconds over runs, a point each with what is told of it, on bands of each level's noise.
+    """A point for each run, its time in microseconds, with a tooltip; behind them each level's median and noise.
 
-    A band is the level's median with twice the standard deviation that its median deviation stands for.
+    The noise is two standard deviations, estimated from the median absolute deviation.
     """
     every, middles = [us for level in levels for us in level], [float(np.median(level)) for level in levels]
     noises = [2 * 1.4826 * float(np.median(abs(np.array(level) - m))) for level, m in zip(levels, middles)]
@@ -379,10 +379,9 @@ def history_chart(title: str, levels: Sequence[Sequence[float]], told: Sequence[
     parts, start = [_text(x.start - 8, y(at), time_text(at), "end") for at in (low, high)], 0
     for level, middle, noise in zip(levels, middles, noises):
         left, right = x(max(0, start - 0.5)), x(start + len(level) - 0.5)
-        top, high_px = y(middle + noise), max(1.0, round(y(middle - noise) - y(middle + noise), 1))
-        parts.append(
-            _element("rect", x=left, y=top, width=round(right - left, 1), height=high_px, style=f"fill: {FAINT}")
-        )
+        top, width = y(middle + noise), round(right - left, 1)
+        height = max(1.0, round(y(middle - noise) - top, 1))
+        parts.append(_element("rect", x=left, y=top, width=width, height=height, style=f"fill: {FAINT}"))
         parts.append(_line([(left, y(middle)), (right, y(middle))], INK))
         parts += [_line([(left, 0), (left, 180)], BAD, 1.5)] * (start > 0)
         start += len(level)

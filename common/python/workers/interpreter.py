@@ -92,7 +92,7 @@ def look_into(python: str) -> tuple[str, dict[str, str | None], bool]:
         last = (done.stderr.decode(errors="replace").strip().splitlines() or ["it says nothing"])[-1]
         raise ValueError(f"cannot import the harness: {last}")
     if lacks := told["lacks"]:
-        raise ValueError(f"cannot import {' and '.join(lacks)}: install what lacks in its environment")
+        raise ValueError(f"cannot import {' and '.join(lacks)}: install what is missing in its environment")
     if told["parent"] != os.getpid():
         raise ValueError("starts Python as a process of its own: name that Python itself")
     return path, told["versions"], told["gpu"]
