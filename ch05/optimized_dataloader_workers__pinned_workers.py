@@ -1,4 +1,4 @@
-"""Four persistent workers decode batches ahead of need, and a thread page-locks them: input work is off the path."""
+"""Four persistent workers decode batches ahead of need, and a thread page-locks them: handing them over remains."""
 
 from pathlib import Path
 

@@ -41,7 +41,7 @@ workload = Workload(
         "bench": {"tokens": 32768, "heads": 8, "width": 128},
         "test": {"tokens": 37, "heads": 4, "width": 64},
     },
-    tolerance=0.04,  # bfloat16 rounds the shares and the outputs, also outputs 30 times the rms, of rows that few keys rule
+    tolerance=0.04,  # bfloat16 rounds shares and outputs, also those 30 times the rms, of rows that few keys rule
     gpus=2,
     clock="end_to_end",
 )

@@ -1,4 +1,4 @@
-"""Each block is a unit: its weights come and its gradients go while other blocks compute, for every micro-batch."""
+"""Gain not shown on two H200s: each block is a unit, whose weights come and gradients go while others may compute."""
 
 import torch.distributed as dist
 from torch import Tensor

@@ -1,4 +1,4 @@
-"""Gain not shown on an H200: figures stay on the device, and are read once the next batches are under way."""
+"""Figures stay on the device, and are read once the next batches are under way."""
 
 from itertools import islice
 
