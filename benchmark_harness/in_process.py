@@ -163,8 +163,8 @@ def _pair(name: str, workload: Workload, *functions: Callable[..., Output]) -> t
         module = modules[pair.folder.module(stem)] = ModuleType(pair.folder.module(stem))
         module.__dict__.update(workload=workload, prepare=_prepare(function))
         said = str(function.__doc__ or getattr(function, "__name__", role)).strip().split("\n", 1)[0]
-        path = pair.folder.path / f"{stem}.py"
-        pair.variants.append(Variant(stem, role, role, path, module.__name__, said, ("PyTorch",), Requirements()))
+        where = pair.folder.path / f"{stem}.py", pair.folder.root, module.__name__
+        pair.variants.append(Variant(stem, role, role, *where, said, ("PyTorch",), Requirements()))
     return pair, modules
 
 
@@ -180,7 +180,6 @@ def _measured(
     found = here.commands.describe()
     device, uuid = str(found["device"]), found.get("uuid")
     settings = Unguarded(
-        root=here.commands.scratch,
         folder=here.commands.scratch,
         scratch=here.commands.scratch,
         size="cpu" if device == "cpu" and "cpu" in sizes else "bench",
@@ -260,7 +259,7 @@ class Unguarded(Settings):
 
     here: Here
 
-    def hire(self, pair: Pair, index: int = 0, fresh: bool = False) -> Worker:
+    def hire(self, pair: Pair, index: int = 0, fresh: bool = False, name: str = "") -> Worker:
         """The one worker. Raises WorkerError for a second one, which would be for what does not fit into memory."""
         if self.here.hired:
             raise WorkerError("workload", TOO_LARGE)

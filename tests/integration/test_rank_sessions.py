@@ -88,7 +88,7 @@ def opened(pair: Pair, timed: bool, settings: Settings) -> Session:
 
 def settings_for(pair: Pair, folder: Path, **changed: Any) -> Settings:
     """Two blocks in one round and no warm-up, unless told otherwise."""
-    plain = Settings(root=pair.folder.root, folder=folder, scratch=folder / "scratch", size="cpu", seed=3, device="cpu")
+    plain = Settings(folder=folder, scratch=folder / "scratch", size="cpu", seed=3, device="cpu")
     return replace(plain, **{"iterations": 2, "warmup": 0, "time_limit_s": 60.0, **changed})
 
 

@@ -368,7 +368,7 @@ def test_cold_start_times_each_variant_in_a_fresh_process_of_its_own(
 ) -> None:
     hire, fresh = Settings.hire, list[bool]()
 
-    def noted_hire(settings: Settings, pair: Pair, index: int = 0, own: bool = False) -> Worker:
+    def noted_hire(settings: Settings, pair: Pair, index: int, own: bool, name: str) -> Worker:
         fresh.append(own)
         return hire(settings, pair, index)  # a fork all the same: an interpreter imports torch for seconds
 

@@ -18,9 +18,8 @@ from common.python.workers.launch import ONE_HOST, Launch
 def pair_on(gpus: int, isolated: bool = False, required: Requirements | None = None) -> Pair:
     def variant(role: Any) -> Variant:
         kinds: Any = ("PyTorch",)
-        return Variant(
-            f"{role}_x", role, role, Path(f"{role}_x.py"), f"ch04.{role}_x", "It adds.", kinds, required or needs()
-        )
+        path = Path(f"{role}_x.py")
+        return Variant(path.stem, role, role, path, Path(), f"ch04.{path.stem}", "It adds.", kinds, required or needs())
 
     literals = {"gpus": gpus, "isolated": isolated}
     return Pair(Folder(Path("ch04"), "ch04"), "x", [variant("baseline"), variant("optimized")], literals)

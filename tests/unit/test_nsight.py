@@ -84,7 +84,6 @@ def place(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Place:
     for row in result.variants:
         row.status, row.why = "measured", Why(kernels=2, top=["void tile<1>(float const*, float*)", "Memcpy DtoD"])
     settings = Settings(
-        root=tmp_path / "root",
         folder=tmp_path / "artifacts" / "ch01_x",
         scratch=tmp_path / "scratch",
         size="bench",

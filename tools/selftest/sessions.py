@@ -130,7 +130,6 @@ def _run(bench: Bench, laid: Laid, iterations: int | None) -> PairResult:
     roster = assign(laid.pair, bench.machine, bench.device)
     roster.result.best_pace_us = bench.best_pace_us
     settings = Settings(
-        root=laid.pair.folder.root,
         folder=bench.folder / "sessions" / f"{bench.count:04}",
         scratch=laid.pair.folder.root / "workers" / f"{bench.count:04}",
         size=bench.size,

@@ -38,14 +38,6 @@ AUTOTUNES = re.compile(rb"autotune(?!_pointwise)")
 
 
 @dataclass(frozen=True)
-class Python:
-    """Another interpreter, with an environment of its own."""
-
-    path: str
-    told: str  # its versions
-
-
-@dataclass(frozen=True)
 class Variant:
     """One file, as far as reading it tells."""
 
@@ -53,14 +45,14 @@ class Variant:
     role: "Role"
     label: str  # baseline, optimized, or the rung's or peer's own name
     path: Path
+    root: Path  # where Python finds its module: of a ref, in another tree than its pair's
     module: str  # what it is imported as
     sentence: str
     kinds: "tuple[Kind, ...]"
     required: Requirements
     problem: str | None = None  # why it cannot be used: file, line and what is wrong
     literals: dict[str, Any] = field(default_factory=dict)  # of a baseline: literal arguments of its Workload(...)
-    root: Path | None = None  # where Python finds its module, if that is another tree than its pair's
-    python: Python | None = None  # in which it runs, if that is not the one of the harness
+    python: str | None = None  # the interpreter in which it runs, if that is not the harness's
 
     @property
     def compiles(self) -> bool:
@@ -88,6 +80,7 @@ class Pair:
     name: str
     variants: list[Variant] = field(default_factory=list)
     literals: dict[str, Any] = field(default_factory=dict)  # of its baseline: isolated, gpus, goal, rungs
+    notes: list[str] = field(default_factory=list)  # that its results begin with
 
     @property
     def chapter(self) -> str:
@@ -119,25 +112,15 @@ class Pair:
     @property
     def apart(self) -> bool:
         """Whether its variants cannot share a process."""
-        return self.isolated or any(variant.root or variant.python for variant in self.variants)
+        return self.isolated or any(variant.role == "ref" for variant in self.variants)
 
-    def root_of(self, name: str) -> Path:
-        """Where Python finds the module of this variant."""
-        return next((v.root for v in self.variants if v.name == name and v.root), self.folder.root)
-
-    @property
-    def other_python(self) -> Python | None:
-        """The one of --against-python, in which some of its variants run."""
-        return next((variant.python for variant in self.variants if variant.python), None)
-
-    def place_of(self, name: str) -> dict[str, Any]:
-        """Where this variant runs: the root that its module is found in, and the interpreter, if it is another."""
-        python = next((v.python for v in self.variants if v.name == name), None)
-        return {"root": self.root_of(name), "python": python.path if python else None}
+    def variant(self, name: str) -> Variant:
+        """The variant of this name; for the control, and any other name, the first one, which is the baseline."""
+        return next((variant for variant in self.variants if variant.name == name), self.variants[0])
 
     def only(self, names: set[str]) -> "Pair":
         """The same pair with the named variants alone."""
-        return Pair(self.folder, self.name, [v for v in self.variants if v.name in names], self.literals)
+        return Pair(self.folder, self.name, [v for v in self.variants if v.name in names], self.literals, self.notes)
 
 
 def find_pairs(root: Path) -> list[Pair]:
@@ -177,7 +160,7 @@ def read_variant(path: Path, folder: Folder) -> Variant:
         line = getattr(error, "lineno", None) or 1
         wrong = str(getattr(error, "msg", error)) or "nested too deeply"  # which MemoryError stands for
         read["problem"] = f"{folder.name}/{path.name}:{line}: {wrong[:MOST_QUOTED]}"
-    return Variant(path.stem, role, label, path, folder.module(path.stem), **read)
+    return Variant(path.stem, role, label, path, folder.root, folder.module(path.stem), **read)
 
 
 @cache

@@ -51,7 +51,6 @@ COPIES = ("Memcpy ", "Memset ")  # what torch.profiler calls the work of copy en
 class StepSettings:
     """How the steps of a pair are run, by its session as by a profiler. Times in seconds."""
 
-    root: Path
     folder: Path  # of this pair's artifacts
     scratch: Path
     size: str

@@ -13,7 +13,7 @@ from pathlib import Path
 from common.python.base import manifest
 from common.python.base.machine import machine
 from common.python.base.manifest import git
-from common.python.corpus.discovery import Pair, Python, Variant, bindings, called, read_variant
+from common.python.corpus.discovery import Pair, Variant, bindings, called, read_variant
 from common.python.corpus.targets import Folder, TargetError, quoted
 from common.python.workers.interpreter import look_into
 
@@ -41,7 +41,7 @@ def with_refs(pairs: list[Pair], ref: str, stack: ExitStack, say: Callable[[str]
             _refuse_other_workload(pair, there, ref)
         else:
             say(f"{pair.key} has no rung at {ref}")
-        refs = [_at(rung, there, short, where) for rung in rungs]
+        refs = [_named(read_variant(there.path / rung.path.name, there), short, f"at {where}") for rung in rungs]
         found.append(Pair(pair.folder, pair.name, pair.variants + refs, pair.literals))
     if not any(variant.role == "ref" for pair in found for variant in pair.variants):
         raise TargetError(f"--against {ref}: none of these pairs is there")
@@ -61,22 +61,16 @@ def with_python(pairs: list[Pair], python: str) -> list[Pair]:
         raise TargetError(f"--against-python {quoted(python)} has a torch that sees no GPU")
     own = manifest.versions()
     told = {side: ", ".join(f"{name} {of[name]}" for name in TOLD) for side, of in (("there", versions), ("here", own))}
-    other = Python(path, f"--against-python {path}: {told['there']}; here {told['here']}")
+    note = f"--against-python {path}: {told['there']}; here {told['here']}"
     end = next((f"{name}-{versions[name]}" for name in TOLD if versions[name] != own[name]), "python")
     found = list[Pair]()
     for pair in pairs:
         if (pair.folder.root / "torch").is_dir():
             raise TargetError(f"--against-python would import torch from {pair.folder.root} too: run in a checkout")
         rungs = [variant for variant in pair.variants if variant.role == "optimized"]
-        refs = [replace(_named(rung, end, f"in {told['there']}"), python=other) for rung in rungs]
-        found.append(Pair(pair.folder, pair.name, pair.variants + refs, pair.literals))
+        refs = [replace(_named(rung, end, f"in {told['there']}"), python=path) for rung in rungs]
+        found.append(Pair(pair.folder, pair.name, pair.variants + refs, pair.literals, [note]))
     return found
-
-
-def _at(rung: Variant, folder: Folder, short: str, where: str) -> Variant:
-    """What a rung is in another tree, which `short` names."""
-    there = read_variant(folder.path / rung.path.name, folder)
-    return replace(_named(there, short, f"at {where}"), root=folder.root)
 
 
 def _named(rung: Variant, short: str, where: str) -> Variant:

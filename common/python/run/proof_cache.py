@@ -34,10 +34,10 @@ class Notes:
         """
         root = pair.folder.root
         sources = {cu for variant in pair.variants if (cu := variant.path.with_suffix(".cu")).exists()}
-        names = [(variant.name, str(variant.python)) for variant in pair.variants]
+        names = [pair.notes, *((variant.name, variant.python) for variant in pair.variants)]
         try:
             for variant in pair.variants:
-                sources |= {*imports_of(variant.path, pair.root_of(variant.name), library=False)}
+                sources |= {*imports_of(variant.path, variant.root, library=False)}
             told = json.dumps([self._beside, str(root.resolve()), names, *here, *map(digest, sorted(sources))])
         except (OSError, SyntaxError):
             return None

@@ -6,7 +6,7 @@ import random
 import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from typing import Any
 
 from common.python.base.machine import crowding
@@ -125,9 +125,10 @@ class Session:
     def _hired(self, fresh: bool) -> WorkerPool:
         settings, modules = self.settings, self.roster.modules()
         living = self.roster.living([name for name in modules if fresh or name != CONTROL])  # which is timed only
-        anew = fresh and (self.pair.isolated or settings.cold_start or self.pair.other_python is not None)
+        elsewhere = any(variant.python for variant in self.pair.variants)
+        anew = fresh and (self.pair.isolated or settings.cold_start or elsewhere)
         return WorkerPool(
-            lambda index, name: replace(settings, **self.pair.place_of(name)).hire(self.pair, index, anew),
+            lambda index, name: settings.hire(self.pair, index, anew, name),
             {name: modules[name] for name in living},
             self.pair.apart or (fresh and settings.cold_start),
             min(settings.time_limit_s * crowding(), settings.suite_deadline - time.monotonic()),

@@ -24,20 +24,20 @@ class Settings(StepSettings):
     peaks: Peaks | None = None
     monitors: tuple[Monitor, ...] = ()  # of the pair's GPUs on this host, by rank
     launch: Launch = ONE_HOST
-    python: str | None = None  # the interpreter of a worker, where it is not this one
     prove_at: tuple[str, ...] = ("test",)  # sizes to prove at before anything is timed
     earlier: Sequence[PairResult] = ()  # what this suite has kept so far
 
-    def hire(self, pair: Pair, index: int = 0, fresh: bool = False) -> Worker:
-        """Start a worker of this pair."""
+    def hire(self, pair: Pair, index: int = 0, fresh: bool = False, name: str = "") -> Worker:
+        """Start a worker of this pair, where the variant `name` of it runs."""
+        variant = pair.variant(name)
         told = {
             "seed": self.seed,
             "gpu": self.device != "cpu",
             "reproducible": self.reproducible,
             "ranks": self.launch.ranks_here(pair.gpus),
             "launch": asdict(self.launch),
-            "python": self.python,
+            "python": variant.python,
             "run_id": f"{pair.key}, worker {index}",  # by which the launchers of several hosts find each other
         }
         log, scratch = self.folder / "logs" / f"worker{index}.log", self.scratch / f"worker{index}"
-        return Worker(self.root, scratch, log, told, fresh)
+        return Worker(variant.root, scratch, log, told, fresh)

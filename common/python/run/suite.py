@@ -208,7 +208,6 @@ class Suite:
         gpus = self.machine.gpus[1 : options.launch.ranks_here(pair.gpus)]
         uuids = [self.uuid, *(gpu.uuid for gpu in gpus)] if self.uuid else []
         settings = Settings(
-            root=pair.folder.root,
             folder=self.folder / f"{pair.chapter}_{pair.name}",
             scratch=self.scratch / f"{pair.chapter}_{pair.name}",
             size=f"{size},{options.figure}" if options.figure else size,

@@ -115,7 +115,7 @@ def new_result(pair: Pair, device: str) -> PairResult:
         for variant in pair.variants
     ]
     result = PairResult(chapter=pair.chapter, name=pair.name, status="unsupported", device=device, variants=rows)
-    result.notes += [pair.other_python.told] if pair.other_python else []
+    result.notes += pair.notes
     return result
 
 

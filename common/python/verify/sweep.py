@@ -88,7 +88,6 @@ class Place:
     def settings(self, pair: Pair) -> Settings:
         folder = self.folder / f"{pair.chapter}_{pair.name}"
         return Settings(
-            root=pair.folder.root,
             folder=folder,
             scratch=folder / "scratch",
             size="bench",
