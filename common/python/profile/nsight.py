@@ -84,7 +84,10 @@ class Capture:
         """Run the tool to its end; what it printed, which the log keeps. Raises Uncaptured when it failed."""
         if (left_s := self.deadline - time.monotonic()) <= 0:
             raise Uncaptured(NO_TIME)
-        return printed_by([self.program, *words], self.settings.folder.resolve() / "logs" / log, left_s)
+        code, printed = run_tool([self.program, *words], self.settings.folder.resolve() / "logs" / log, left_s)
+        if failure := complaint(printed, code):
+            raise Uncaptured(failure)
+        return printed
 
     def write(self, words: Sequence[object], report: Path) -> None:
         """Run the tool over the step, to write `report`. Raises Uncaptured when there is none or it is empty."""
@@ -110,14 +113,6 @@ def step_command(
         for pair in pairs
     ]
     return [sys.executable, "-m", "common.python.workers.one_step", *map(json.dumps, asked)]
-
-
-def printed_by(words: Sequence[object], log: Path, limit_s: float) -> str:
-    """What one of the tools printed, which the log keeps. Raises Uncaptured when it failed, or did not end in time."""
-    code, printed = run_tool(words, log, limit_s)
-    if failure := complaint(printed, code):
-        raise Uncaptured(failure)
-    return printed
 
 
 def run_tool(words: Sequence[object], log: Path, limit_s: float) -> tuple[int, str]:
