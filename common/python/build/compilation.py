@@ -193,7 +193,7 @@ def _compilers(folder: Path) -> Iterator[None]:
         warm_up_forkserver(RECORD["module"])
     try:
         with suppress(WorkerError), one_worker(folder, folder / "first.log") as worker:
-            worker.call("refusals", START_LIMIT_S * crowding())  # its server imports torch, which is in no task's time
+            worker.call("describe", START_LIMIT_S * crowding())  # its server imports torch, which is in no task's time
         yield
     finally:
         server._stop()

@@ -328,7 +328,7 @@ class Session:
         """Profile one more step of each variant."""
         traces = str(self.settings.folder / "profiles") if self.settings.profile else None
         with self._phase("why"):
-            for name, why in self.pool.each("why", self.roster.active(), traces=traces).items():
-                self.roster.row(name).why = Why(**why)
-        if self.settings.reproducible:
-            self.result.notes += [f"not deterministic: {text}" for text in self.pool.refusals()]
+            answer = self.pool.each("why", self.roster.active(), traces=traces)
+        for name, why in answer["why"].items():
+            self.roster.row(name).why = Why(**why)
+        self.result.notes += [f"not deterministic: {text}" for text in sorted({*answer["refused"]})]

@@ -44,7 +44,7 @@ class Commands:
         self.long = dict[str, float]()  # long steps, which need no warm-up
         self.held_bytes = defaultdict[tuple[str, str], list[float]](list)  # of each round, by variant and size
         self._dtypes = defaultdict[str, list[torch.dtype]](list)  # of every variant's outputs, by size
-        self.refused = list[str]()
+        self.refused = list[str]()  # what torch said it cannot do deterministically
         self.compiled: dict[tuple[Prepare, str], dict[str, float]] = {}  # by variant and size, the first time
         self.seeds = random.Random(settings["seed"])
         if settings["reproducible"]:
@@ -174,7 +174,7 @@ class Commands:
             self._prepared.dtypes[:] = [getattr(torch, name) for name in dtypes]
         return prove(self._prepared, names, when, trials, enough_s)
 
-    def why(self, names: list[str], traces: str | None) -> dict[str, Why]:
+    def why(self, names: list[str], traces: str | None) -> dict[str, Any]:
         """Profile one step of each variant; traces, and memory snapshots, go to the folder `traces`, if named."""
         prepared = [self._prepared.variants[name] for name in names]
         groups = [[one] for one in prepared] if traces else [prepared]  # with `traces`, a trace for each variant
@@ -189,7 +189,7 @@ class Commands:
         if traces and self.workload.goal == "memory" and self.device.type == "cuda":
             for one in prepared:
                 write_snapshot(one.step, Path(traces) / f"{one.name}.memory.json")
-        return found
+        return {"why": found, "refused": self.refused}
 
     def trios(self, names: list[str], limit_s: float) -> dict[str, list[Trio]]:
         """Time these variants on seen and on new inputs until it is clear who remembers, or for `limit_s`."""
@@ -199,10 +199,6 @@ class Commands:
             return self.sampler.step_us(self._prepared, name, self._prepared.variants[name].step)
 
         return run_trios(self._prepared, names, timed_us, limit_s)
-
-    def refusals(self) -> list[str]:
-        """What torch said it cannot do deterministically, with --reproducible."""
-        return self.refused
 
 
 def failure(error: VariantError) -> dict[str, Any]:

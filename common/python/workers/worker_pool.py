@@ -90,10 +90,6 @@ class WorkerPool:
         self.dismiss()
         return TurnPool(self._hire, self._modules, self.left_s(), self._load)
 
-    def refusals(self) -> list[str]:
-        """What the workers could not do deterministically, each once."""
-        return sorted({text for worker, _ in self._workers for text in self._call(worker, "refusals")})
-
     def logs(self) -> str:
         return self._log + "".join(worker.log_tail() for worker, _ in self._workers)
 
