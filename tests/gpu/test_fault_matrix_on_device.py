@@ -44,7 +44,7 @@ FAILED = {  # what the reason says, what stands in the line that it names, and w
     "device_assert": (r"device-side assert .* at optimized_device_assert\.cu:\d+", "assert(i != 0)", SANITIZE),
     "device_memory": ("OutOfMemoryError", "torch.empty(1 << 42", "needs(memory_gib="),
     "illegal_address": ("illegal memory access", None, SANITIZE),
-    "infinite_kernel": (r"optimized_infinite_kernel: no answer within \d+ s during prepare;", None, LONGER),
+    "infinite_kernel": (r"optimized_infinite_kernel: no answer within \d+ s during its first step;", None, LONGER),
     "misaligned_access": ("misaligned address", None, SANITIZE),
     "stream_changed": (LEFT.format("the current stream", ""), None, None),
 }

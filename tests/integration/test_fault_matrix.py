@@ -19,7 +19,7 @@ from common.python.workers.worker_status import LOG_BYTES
 OPTIONS = ("--timeout-multiplier", "0.07")
 STACK, LONGER, INSTALL = "its log ends with the stack", "--timeout-multiplier", "needs(modules=[...])"
 HANGS = r"no answer within \d+ s"
-ENDED, KEEP_ON = "the worker exited with code 0 during prepare", "must not end its process"
+ENDED, KEEP_ON = "the worker exited with code 0 during its first step", "must not end its process"
 DAEMON = """
 def daemon():
     '''Fork twice, the second time in a new session: init would inherit it.'''

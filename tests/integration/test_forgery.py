@@ -32,14 +32,14 @@ def test_bytes_on_the_harnesss_connection_are_no_answer(hire: Hire, sent: str) -
     with pytest.raises(WorkerError) as caught:
         prepare(hire(trick))
     assert caught.value.who == "optimized_x"
-    assert caught.value.reason == "something wrote to the harness's connection during prepare"
+    assert caught.value.reason == "something wrote to the harness's connection during its first step"
 
 
 @pytest.mark.parametrize(
     ("does", "reason"),
     [
-        ("os.write(fd, b'{')", "no answer within 1 s during prepare"),
-        ("os.close(fd)", "the worker closed its connection to the harness during prepare"),
+        ("os.write(fd, b'{')", "no answer within 1 s during its first step"),
+        ("os.close(fd)", "the worker closed its connection to the harness during its first step"),
     ],
 )
 def test_half_an_answer_or_a_closed_connection_does_not_make_the_parent_wait(

@@ -34,18 +34,18 @@ FAULTS = {  # what rank 1 does before the sum, what the reason says, and what st
     ),
     "dies": (
         "__import__('ctypes').string_at(0)",
-        r"rank 1 was killed by SIGSEGV during prepare at optimized_dies.py:(\d+)",
+        r"rank 1 was killed by SIGSEGV during its first step at optimized_dies.py:(\d+)",
         "string_at(0)",
     ),
-    "exits": ("__import__('os')._exit(0)", r"rank 1 exited with code 0 during prepare()", None),
+    "exits": ("__import__('os')._exit(0)", r"rank 1 exited with code 0 during its first step()", None),
     "hangs": (
         "__import__('time').sleep(600)",
-        r"no answer within \d+ s during prepare: rank 0 is at .*, rank 1 is at optimized_hangs.py:(\d+)",
+        r"no answer within \d+ s during its first step: rank 0 is at .*, rank 1 is at optimized_hangs.py:(\d+)",
         "sleep(600)",
     ),
     "skips_collective": (
         "return out",
-        r"during prepare: rank 0 is at optimized_skips_collective.py:(\d+), rank 1 has done its part",
+        r"during its first step: rank 0 is at optimized_skips_collective.py:(\d+), rank 1 has done its part",
         "dist.all_reduce(out)",
     ),
 }
@@ -360,7 +360,7 @@ def test_a_rank_that_dies_on_another_host_ends_the_pair_on_both(tree: Tree) -> N
     result, followed = on_two_hosts(tree, only_pair(tree, baseline=summing(), optimized=summing(before=dying)))
     assert result.status == "failed"
     assert followed.status == "failed"
-    assert re.search(r"rank \d exited with code 5 during prepare", result.reason or ""), result.reason
+    assert re.search(r"rank \d exited with code 5 during its first step", result.reason or ""), result.reason
     assert "exited with code 5" in (followed.reason or "")
     assert nothing_left()
 

@@ -122,7 +122,7 @@ def test_a_pair_that_hangs_ends_within_two_seconds_of_its_limit_whatever_went_be
     limit_s, took_s = 0.05 * 120, heard["ch01:a", "done"] - heard["ch01:a", "start"]
     assert limit_s <= sum(finished.pairs[0].seconds.values()) <= took_s < limit_s + late_s()
     assert [result.status for result in finished.pairs] == ["failed", "measured"]
-    assert "during prepare at optimized_a.py:" in (finished.pairs[0].reason or "")
+    assert "during its first step at optimized_a.py:" in (finished.pairs[0].reason or "")
 
 
 @pytest.mark.skipif(find_nvcc() is None, reason="needs nvcc")

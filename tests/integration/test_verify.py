@@ -139,7 +139,7 @@ FAULTS = {
     "raises": (OPT, 7, "ValueError: [31mred and", ANSWER, r"raise ValueError('\x1b[31mred\tand\nmore')"),
     "no_step": (OPT, 5, "prepare returned NoneType, not a step: end it with `return step`", "return step", "pass"),
     "killed": (
-        *(OPT, 7, "the worker was killed by SIGSEGV during prepare"),
+        *(OPT, 7, "the worker was killed by SIGSEGV during its first step"),
         *(ANSWER, "__import__('os').kill(__import__('os').getpid(), 11)"),
     ),
     "loose": (

@@ -164,6 +164,7 @@ class Preparation:
                 if not callable(step):
                     raise Rejected(f"prepare returned {type(step).__name__}, not a step: end it with `return step`")
                 settle(self.device)
+                self.at(name, "its first step")
                 prepared = now_s()
                 files = files_in(step())
                 settle(self.device)
