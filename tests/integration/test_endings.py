@@ -233,7 +233,7 @@ def test_a_run_is_not_gone_on_with_otherwise(here: Tree) -> None:
     path.write_text(json.dumps(manifest))
     done = run_here(here, "--resume", here.folder, "--seed", "8", "--size", "test")
     assert (done.returncode, done.stdout, done.stderr.count("\n")) == (2, "", 1)
-    for told in (name, "--size None -> test", "--seed 7 -> 8", "--iterations 6 -> 4", "start a new run"):
+    for told in (name, "--size not given -> test", "--seed 7 -> 8", "--iterations 6 -> 4", "start a new run"):
         assert told in done.stderr
     assert json.loads(path.read_text()) == manifest
 

@@ -57,7 +57,11 @@ def test_what_may_not_be_compared_says_why(tmp_path: Path, other: PairResult, re
         ({"versions": {"torch": "2.12.0"}}, ["torch 2.11.0 -> 2.12.0"]),
         ({"versions": {"torch": "2.11.0", "numpy": "2"}}, ["numpy unknown -> 2"]),
         ({"git_commit": "def456", "git_dirty": False}, ["commit abc123 -> def456", "uncommitted changes yes -> no"]),
-        ({"options": {**OPTIONS, "budget_s": 6.0}}, ["option budget_s 3.0 -> 6.0"]),
+        ({"options": {**OPTIONS, "budget_s": 6.0}}, ["--budget 3.0 -> 6.0"]),
+        (
+            {"options": {**OPTIONS, "figure": "n=8", "cold_start": True}},
+            ["--set unknown -> n=8", "--cold-start unknown"],
+        ),
         ({"options": {**OPTIONS, "resume": "x", "artifacts_dir": "y"}}, []),
         ({"environment": {}}, ["environment CUDA_MODULE_LOADING LAZY -> unknown"]),
         ({"seed": 8, "started": "2027-01-01T00:00:00+00:00"}, []),

@@ -1,6 +1,6 @@
 """What a measurement depends on besides the code that was measured: facts by name, and how two sets of them differ."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Container, Mapping, Sequence
 from statistics import median
 
 from common.python.base.results import Block, Manifest, PairResult, Summary
@@ -13,6 +13,7 @@ HARNESS = "common/"
 # packages that plan runs or read their results: no time depends on them
 READERS = tuple(f"common/python/{name}/" for name in ("report", "regress", "doctor", "estimate", "fleet", "verify"))
 MODES = ("reproducible", "cold_start", "lock_clocks")  # options of `run` that change which kernels, or how, are timed
+CALLED = {"budget_s": "budget", "figure": "set"}  # options of `run`, where a manifest has another name for them
 
 
 def facts(
@@ -53,6 +54,15 @@ def harness_changes(before: Manifest, now: Manifest) -> list[str]:
 def mode(about: Manifest) -> str:
     """`usual`, or the options that made what was timed unlike what users run."""
     return ", ".join(name for name in MODES if about.options.get(name)) or "usual"
+
+
+def options(about: Manifest, without: Container[str]) -> dict[str, str | None]:
+    """What `run` was asked for, as its command line calls it."""
+    return {
+        f"--{CALLED.get(name, name).replace('_', '-')}": "not given" if value is None else str(value)
+        for name, value in about.options.items()
+        if name not in without
+    }
 
 
 def power_limit_w(about: Manifest) -> float | None:

@@ -122,7 +122,7 @@ def _facts(run: Run) -> dict[str, str | None]:
     known |= {"GPU's UUID": uuid, "host": about.machine.hostname, "system": about.machine.system}
     known |= {"cores": str(about.machine.cores), "commit": about.git_commit}
     known |= {"uncommitted changes": None if about.git_dirty is None else "yes" if about.git_dirty else "no"}
-    known |= {f"option {name}": str(value) for name, value in about.options.items() if name not in PLACES}
+    known |= environment.options(about, PLACES)
     return known | {f"environment {name}": value for name, value in about.environment.items()}
 
 

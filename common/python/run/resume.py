@@ -68,5 +68,4 @@ def of_code(before: Manifest, now: Manifest) -> list[str]:
 
 
 def _asked(about: Manifest) -> dict[str, str | None]:
-    options = {f"--{name.replace('_', '-')}": str(value) for name, value in about.options.items() if name not in FREE}
-    return options | about.versions
+    return environment.options(about, FREE) | about.versions
