@@ -208,6 +208,14 @@ def test_what_github_renders_of_foreign_text_is_that_text(planted: str) -> None:
     assert others <= elements | {"h2", "strong"}
 
 
+def test_a_rung_of_another_commit_is_told_whatever_it_is_called() -> None:
+    result = pair({"optimized__a@b": 400.0, "optimized__a@b@HEAD": 440.0, "optimized__c@HEAD": 420.0})
+    *_, own, ref, orphan = result.variants
+    own.against, ref.role, orphan.role = Interval(ratio=1.1, low=1.09, high=1.11, rounds=9), "ref", "ref"
+    told = ["a@b: 1.10x [1.09, 1.11] against HEAD, faster", "c: not compared with HEAD, faster"]
+    assert footers([result])[:2] == [f"ch07:transpose {line}" for line in told]
+
+
 def test_a_narrow_terminal_gets_fewer_columns_and_names_that_are_whole() -> None:
     wide, narrow = (drawn(suite_table([pair()], width), width) for width in (200, 80))
     assert "% of limit" in wide

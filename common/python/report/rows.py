@@ -278,8 +278,8 @@ def _against(result: PairResult) -> list[str]:
     """A line for each rung that was measured against another commit: how much faster it is than it was there."""
     lines = list[str]()
     for row in (row for row in result.variants if row.role == "ref"):
-        own = next(rung for rung in result.variants if rung.name == row.name.partition("@")[0])
-        label, _, ref = row.label.partition("@")
+        own = next((rung for rung in result.variants if rung.name == row.name.rpartition("@")[0]), row)
+        label, _, ref = row.label.rpartition("@")
         name = clean(result.key if label == "optimized" else f"{result.key} {label}")
         found = f"{interval_text(own.against)} against {ref}, {verdict(own.against)}" if own.against else ""
         lines.append(f"{name}: {found or f'not compared with {ref}, {verdict_text(result, row)}'}")
