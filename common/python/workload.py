@@ -151,6 +151,9 @@ class Workload:
     rungs: str = ""
 
     def __post_init__(self) -> None:
+        for name, part in (("inputs", self.inputs), ("reference", self.reference), ("cost", self.cost)):
+            if getattr(part, "__name__", "") == "<lambda>":
+                part.__qualname__ = name  # by which Python tells of wrong arguments
         for name in ("bench", "test"):
             if name not in self.sizes:
                 raise ValueError(f"Workload.sizes has no {name!r}: give bench, test and, where a CPU can time it, cpu")

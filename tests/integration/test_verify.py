@@ -160,7 +160,7 @@ FAULTS = {
     ),
     "nan": (BASE, 14, f"{UNPROVEN}the reference itself holds NaN", "reference", "lambda a: a * float('nan')"),
     "cost": (
-        *(BASE, 8, "its cost fails at {'m': 8}: TypeError: <lambda>() got an unexpected keyword argument 'm'"),
+        *(BASE, 8, "its cost fails at {'m': 8}: TypeError: cost() got an unexpected keyword argument 'm'"),
         *("sizes", '{"bench": {"m": 8}, "test": {"m": 7}}'),
     ),
     "too_much": (
@@ -197,7 +197,7 @@ def test_what_a_fault_kept_from_running_is_counted_as_not_done(planted: Done) ->
         *("15 imports: its source has a problem", "5 imports: its baseline's source has a problem"),
         *(f"2 imports: {first}", "15 proofs: its source has a problem", f"13 proofs: {first}"),
         *("5 proofs: its baseline's source has a problem", f"5 costs: {first}"),
-        "1 costs: TypeError: <lambda>() got an unexpected keyword argument 'b'",
+        "1 costs: TypeError: reference() got an unexpected keyword argument 'b'",
     ]
 
 

@@ -149,6 +149,13 @@ def test_an_error_deep_in_a_library_names_the_line_of_the_user_who_called_it() -
     assert str(VariantError("a", error.value)).startswith(f"RuntimeError at test_preparation.py:{line}: ")
 
 
+@pytest.mark.parametrize(("part", "other"), [("inputs", "n"), ("reference", "x")])
+def test_a_part_of_a_workload_that_takes_other_arguments_is_named(prepared: Prepares, part: str, other: str) -> None:
+    told = rf"TypeError at test_preparation\.py:\d+: {part}\(\) got an unexpected keyword argument '{other}'"
+    with pytest.raises(VariantError, match=told):
+        prove(prepared(workload(**{part: lambda draw=0, w=0: {}}), a=honest), ["a"], BEFORE)
+
+
 def test_a_refill_overwrites_files_under_the_same_path(prepared: Prepares, tmp_path: Path) -> None:
     problem = workload(inputs=lambda draw, n: {"path": draw.file("data/x.bin", draw.normal(n))}, frozen=[])
     prep = prepared(problem, a=lambda path: lambda: torch.zeros(1))

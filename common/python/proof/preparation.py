@@ -37,16 +37,19 @@ RESUMED = "torch_dynamo_resume_in"  # how dynamo names the code behind a graph b
 class VariantError(Exception):
     """A variant (or "workload": its `inputs` or `reference`) that failed: `who`, and the reason or what it raised."""
 
-    def __init__(self, who: str, error: BaseException | str) -> None:
-        super().__init__(error if isinstance(error, str) else _described(error))
+    def __init__(self, who: str, error: BaseException | str, called: object = None) -> None:
+        super().__init__(error if isinstance(error, str) else _described(error, called))
         self.who, self.out_of_memory = who, isinstance(error, torch.OutOfMemoryError)
 
 
-def _described(error: BaseException) -> str:
-    """The type and message of what user code raised, and where in its own file."""
+def _described(error: BaseException, called: object) -> str:
+    """The type and message of what user code raised, and where in its own file; if nowhere, where `called` stands."""
     others = ("<", "/common/python/", "site-packages", "/lib/python")
-    own = [f for f in traceback.extract_tb(error.__traceback__) if not any(part in f.filename for part in others)]
-    place = f" at {Path(own[-1].filename).name}:{own[-1].lineno}" if own else ""
+    found = [(f.filename, f.lineno) for f in traceback.extract_tb(error.__traceback__)]
+    own = [(file, line) for file, line in found if not any(part in file for part in others)]
+    if not own and isinstance(error, TypeError) and (code := getattr(called, "__code__", None)):  # of other arguments
+        own = [(code.co_filename, code.co_firstlineno)]
+    place = f" at {Path(own[-1][0]).name}:{own[-1][1]}" if own else ""
     why = first_of(error) if isinstance(error, ValidationError) else [*str(error).strip().splitlines(), "no message"][0]
     return why if isinstance(error, Rejected) and not place else f"{type(error).__name__}{place}: {why}"
 
@@ -141,7 +144,7 @@ class Preparation:
                 os.sync()  # pages still to be written cannot be dropped from the page cache
             return inputs
         except Exception as error:
-            raise VariantError("workload", error) from error
+            raise VariantError("workload", error, self.workload.inputs) from error
 
     def _refuse(self, key: str, value: Any) -> None:
         """Raises Rejected for an input that cannot be overwritten in place with other values."""
@@ -173,7 +176,7 @@ class Preparation:
                 raise Rejected(reason)
         except Exception as error:
             self.left_changed("prepare or step")
-            raise VariantError(name, error) from error
+            raise VariantError(name, error, prepare) from error
         result = Prepared(name, step, given, prepared - started, called - prepared, metrics, compiled, files=files)
         if self.device.type == "cuda":
             gc.collect()
@@ -227,7 +230,7 @@ class Preparation:
         except Rejected:
             raise
         except Exception as error:
-            raise VariantError("workload", error) from error
+            raise VariantError("workload", error, self.workload.reference) from error
 
     def _doubled(self, inputs: Inputs) -> Inputs:
         """Clones in float64, but for the inputs that the reference widens itself."""

@@ -250,5 +250,6 @@ def cost_of(workload: Workload, baseline: str, shape: dict[str, Any]) -> list[Co
         cost = workload.cost(**shape)
         return [Cost.model_validate(phase) for phase in (cost if isinstance(cost, list) else [cost])]
     except Exception as error:
-        wrong = Rejected(f"its cost fails at {shape}: {type(error).__name__}: {error}")
-        raise VariantError(baseline.rpartition(".")[2], wrong) from error
+        name = baseline.rpartition(".")[2]
+        told = f"its cost fails at {shape}: {VariantError(name, error, workload.cost)}"
+        raise VariantError(name, told) from error
