@@ -121,6 +121,8 @@ def test_sweep_measures_a_pair_at_each_value_and_a_quick_look_for_a_fifth_of_the
     assert_usage(cli(*run, "--sweep", "rows=1,2"), "its size has no scalar 'rows': it has n")
     assert_usage(cli(*run, "--sweep", "n=2,x"), "n=2,x")
     assert_usage(cli(*run, "ch01:wrong", "--sweep", "n=1,2"), "one pair")
+    without = "--sweep goes without --resume, --shard and --junit"
+    assert_usage(cli(*run, "--sweep", "n=1,2", "--junit", tmp_path / "junit.xml"), without)
 
 
 def test_sweep_and_set_take_dtypes_and_fractions_and_give_json(tmp_path: Path) -> None:

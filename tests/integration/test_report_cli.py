@@ -84,7 +84,9 @@ def test_report_and_compare_take_the_newest_run_and_open_a_browser(
         assert (done.returncode, done.stdout) == (code, f"report: {page}\n")
     assert done.stderr == f"benchmark_cli: there is no browser here: open {page} in one elsewhere\n"
     assert opened == [page.resolve().as_uri()] * 2
-    assert f"B: {page.parent}\n" in cli("compare", measured.folder).stdout
+    earlier = shutil.copytree(measured.folder, measured.tree.root / "earlier")
+    assert f"B: {page.parent}\n" in cli("compare", earlier).stdout
+    assert_usage(cli("compare", measured.folder), f"are both {page.parent}: name two runs")
 
 
 def test_a_report_of_what_is_no_run(measured: Measured, tmp_path: Path) -> None:

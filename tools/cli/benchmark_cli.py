@@ -121,8 +121,9 @@ def run(
 
 def _refuse_together(given: dict[str, Any]) -> None:
     """Raise ValueError for options of `run` that do not go together."""
-    measured = ("sweep", "ray", "resume", "profile")
-    for one, others in (("against", measured), ("against_python", ("against", *measured)), ("history", measured[:2])):
+    measured, whole = ("sweep", "ray", "resume", "profile"), ("resume", "shard", "junit")
+    groups = ("against", measured), ("against_python", ("against", *measured)), ("history", measured[:2])
+    for one, others in (*groups, ("sweep", whole)):
         if given[one] is not None and any(given[other] for other in others):
             *most, last = (f"--{other}" for other in others)
             raise ValueError(f"--{one.replace('_', '-')} goes without {', '.join(most)} and {last}")
@@ -168,7 +169,7 @@ def merge(
 
 @app.command()
 def compare(
-    run_a: Annotated[Path, typer.Argument(parser=o.run_folder, help="The folder of a run.")],
+    run_a: Annotated[Path, typer.Argument(parser=o.run_folder, metavar="RUN_A", help="The folder of a run.")],
     run_b: Annotated[
         Path, typer.Argument(parser=o.run_folder, metavar="[RUN_B]", help="That of a later one.")
     ] = o.NEWEST,
@@ -180,6 +181,8 @@ def compare(
     """
     from common.python.regress.run_comparison import print_comparison
 
+    if run_a.resolve() == run_b.resolve():
+        raise ValueError(f"RUN_A and RUN_B are both {run_b}: name two runs; without RUN_B it is the newest")
     print_comparison(run_a, run_b, as_json)
 
 

@@ -49,8 +49,6 @@ def run_sweep(options: Options, text: str, wait: bool, as_json: bool) -> int:
 
     With `as_json` stdout gets the points and what they are of as one JSON object, and stderr all else.
     """
-    if options.resume or options.shard:
-        raise ValueError("--sweep goes without --resume and --shard")
     figure, values = read(text)
     fixed = f"{options.figure}," if options.figure else ""
     each = [f"{figure}={value}" for value in reversed(values)]  # all are read, and the last one that is read stands
