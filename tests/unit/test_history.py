@@ -45,10 +45,22 @@ def test_runs_are_added_once_and_a_slower_commit_is_told(tmp_path: Path, capsys:
     assert change["after_us"] / change["before_us"] == pytest.approx(1.05, abs=0.01)
 
 
-@pytest.mark.parametrize("text", ["", "a,b\n1,2\n", ",".join(COLUMNS) + "\n" + "," * 11])
-def test_another_file_is_refused_and_kept(text: str, tmp_path: Path) -> None:
+HEAD, ROW = ",".join(COLUMNS) + "\n", "2026-01-02,ch07:a,optimized,H200,n=8,580.1,2.11.0,abc,{},2.0,1.9,2.1\n"
+OTHER, NO_TIME = "is no history of runs: `run --history` writes one", "has no time in us in line 3: remove that line"
+
+
+@pytest.mark.parametrize(
+    ("text", "told"),
+    [
+        *(("", OTHER), ("a,b\n1,2\n", OTHER), (HEAD + "," * 12, OTHER)),
+        *((HEAD + ROW.format(1) + row, NO_TIME) for row in ("," * 11, "2026", *map(ROW.format, ("x", "inf", -1)))),
+    ],
+)
+def test_another_file_is_refused_and_kept(text: str, told: str, tmp_path: Path) -> None:
     file = tmp_path / "notes.csv"
     file.write_text(text)
-    with pytest.raises(ValueError, match=r"notes.csv is no history of runs: `run --history` writes one"):
+    with pytest.raises(ValueError, match=f"notes.csv {told}"):
         read(file)
+    with pytest.raises(ValueError, match="both the history and its page"):
+        print_history(file, file, as_json=False)
     assert file.read_text() == text

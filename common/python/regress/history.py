@@ -112,13 +112,15 @@ def read(file: Path) -> "DataFrame":
     texts = {name: str for name in COLUMNS if name not in NUMBERS}
     try:
         found = pandas.read_csv(file, dtype=texts, keep_default_na=False, na_values={name: [""] for name in NUMBERS})
-        sound = [*found.columns] == COLUMNS and bool((found["us"].astype(float) > 0).all())
-    except ValueError:  # no CSV, no number or no text
-        sound = False
-    if not sound:
+    except ValueError:  # no CSV or no text
+        found = pandas.DataFrame()
+    if [*found.columns] != COLUMNS or not isinstance(found.index, pandas.RangeIndex):  # a longer line makes another
         raise ValueError(
             f"{file} is no history of runs: `run --history` writes one, whose columns are {', '.join(COLUMNS)}"
         )
+    times = pandas.to_numeric(found["us"], errors="coerce")
+    if unknown := [*found.index[~((times > 0) & (times < np.inf))]]:
+        raise ValueError(f"{file} has no time in us in line {unknown[0] + 2}: remove that line")
     return found
 
 
@@ -173,6 +175,8 @@ def _best_split(gaps: np.ndarray) -> tuple[int, float]:
 
 def print_history(file: Path, page: Path, as_json: bool) -> None:
     """Print a line a series, or all as JSON, and write the page. Raises ValueError and OSError as `read` does."""
+    if file.resolve() == page.resolve():
+        raise ValueError(f"{file} is both the history and its page: name another --output")
     found = series(read(file))
     if as_json:
         parts = [{"rows": one.rows, "changes": [asdict(change) for change in one.changes]} for one in found]
