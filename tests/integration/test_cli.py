@@ -156,6 +156,8 @@ def test_sweep_and_set_take_dtypes_and_fractions_and_give_json(tmp_path: Path) -
     assert_usage(run(tree, "x", "--sweep", "low=0.1,nan"), "low is a number, such as 0.5, and not 'nan'")
     assert_usage(run(tree, "x", "--set", "flip=1"), "flip is true or false")
     assert_usage(run(tree, "x", "--set", "depths=3"), "no scalar 'depths': it has n, dtype, low, flip")
+    baseline.write_text(baseline.read_text() + "__import__('os')._exit(3)\n")
+    assert_usage(run(tree, "x", "--set", "n=8"), "baseline_x: the worker exited with code 3 during import")
 
 
 @pytest.mark.parametrize(
@@ -167,6 +169,7 @@ def test_sweep_and_set_take_dtypes_and_fractions_and_give_json(tmp_path: Path) -
         ("n=1000,3000,...,16000", "end with 9000 or 27000, or write 1000,3000,5000,... for equal steps"),
         ("n=5,7,...,10", "each is 2 more than the one before: end with 9 or 11"),
         ("n=bf16,...,fp16", "is not of the form"),
+        ("n=1,2,3,...,99999999", "has over 1000 values: take larger steps, or double them as in n=1,2,4,...,64"),
     ],
 )
 def test_dots_come_to_the_end_that_is_named_or_are_refused(text: str, values: list[float] | str) -> None:

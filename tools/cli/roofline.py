@@ -14,7 +14,7 @@ from common.python.performance_targets import Peaks, limit, total
 from common.python.report.artifacts import read_run
 from common.python.report.rows import time_text
 from common.python.workers.probe import START_LIMIT_S
-from common.python.workers.process import one_worker
+from common.python.workers.process import WorkerError, one_worker
 from tools.cli.estimating import find_gpu
 
 COLUMNS = ("pair", "FLOP/B", "bound by", "at least", "measured", "% of limit")
@@ -29,7 +29,10 @@ def show(root: Path, targets: Sequence[str], gpu: str | None, artifacts_dir: Pat
 
 
 def costs(root: Path, targets: Sequence[str], size: str = "bench") -> dict[str, list[Cost] | str]:
-    """The cost of each pair at a size, by phase, or why there is none. A worker imports the baselines."""
+    """The cost of each pair at a size, by phase, or why there is none. A worker imports the baselines.
+
+    Raises ValueError where one of them ends it.
+    """
     every, words = survey(root, targets)
     chosen = {pair.key for pair in select(every, words)}
     pairs = [pair for pair in every if pair.key in chosen and pair.baseline]  # a target may be one optimized file
@@ -37,8 +40,14 @@ def costs(root: Path, targets: Sequence[str], size: str = "bench") -> dict[str, 
     for place in dict.fromkeys(pair.folder.root for pair in pairs):
         modules = {pair.key: pair.baseline_module for pair in pairs if pair.folder.root == place}
         how = {"module": "common.python.verify.cost_audit", "function": "costs"}
-        with tempfile.TemporaryDirectory(prefix="benchmark-") as logs, one_worker(place, Path(logs) / "log") as worker:
-            found = worker.call("call", START_LIMIT_S, baselines=list(modules.values()), size=size, **how)
+        try:
+            with (
+                tempfile.TemporaryDirectory(prefix="benchmark-") as logs,
+                one_worker(place, Path(logs) / "log") as worker,
+            ):
+                found = worker.call("call", START_LIMIT_S, baselines=list(modules.values()), size=size, **how)
+        except WorkerError as error:
+            raise ValueError(f"{error.who}: {error.reason}") from error
         told |= {key: found[module] for key, module in modules.items()}
     return {key: cost if isinstance(cost, str) else [Cost(**phase) for phase in cost] for key, cost in told.items()}
 

@@ -24,7 +24,7 @@ from tools.cli.exits import DONE, FAILED, INTERRUPTED, claims, told
 from tools.cli.roofline import costs
 
 PAYS = 1.1  # a larger value pays if its rate is at least this times the rate of the value before it
-MOST = 1e18  # a number; none of a size is nearly as large
+MOST, MOST_VALUES = 1e18, 1000  # a number, of which none of a size is nearly as large; a sweep takes seconds for each
 Value = int | float | str
 SIDES = ("baseline", "optimized")
 TIMES = ("baseline_us", "optimized_us")
@@ -123,6 +123,9 @@ def _go_on(numbers: list[Decimal], end: Decimal, text: str) -> None:
     ratio = high / low if low > 0 and high % low == 0 else None
     steps = f", or write {low},{high},{2 * high - low},... for equal steps" if ratio and len(numbers) == 2 else ""
     while numbers[-1] < end:
+        if len(numbers) == MOST_VALUES:
+            told = f"has over {MOST_VALUES} values: take larger steps, or double them as in n=1,2,4,...,64"
+            raise ValueError(f"--sweep {text} {told}")
         numbers.append(numbers[-1] * ratio if ratio else numbers[-1] + high - low)
     if numbers[-1] != end:
         told = f"each is {ratio} times the one before" if ratio else f"each is {high - low} more than the one before"

@@ -137,10 +137,11 @@ def cached(workload: Workload) -> Iterator[str]:
         yield f"{moved}: move {PAST_CACHE / 1e6:.0f} MB, or declare launches="
 
 
-def costs(worker: object, baselines: list[str], size: str) -> dict[str, list[Cost] | str]:
+def costs(worker: Commands, baselines: list[str], size: str) -> dict[str, list[Cost] | str]:
     """The cost of each baseline's workload at `size`, by phase, or the error."""
     found: dict[str, list[Cost] | str] = {}
     for baseline in baselines:
+        worker.at(baseline.rpartition(".")[2], "import")
         try:
             workload = workload_of(baseline, Ranks(size=MOST_RANKS))
             found[baseline] = phases_of(workload, baseline, workload.shape(size) or {})
