@@ -115,8 +115,9 @@ def run(
     options = Options(**asked, launch=Launch(nnodes, node_rank, nproc_per_node, rdzv_endpoint))
     if ray is not None:
         raise typer.Exit(on_ray(options, ray, o.repeated(ctx), bool(sweep or as_json), junit))
-    code = run_sweep(options, sweep, wait, as_json) if sweep else measure(options, junit, history, wait, as_json)
-    raise typer.Exit(code)
+    if sweep is not None:
+        raise typer.Exit(run_sweep(options, sweep, wait, as_json))
+    raise typer.Exit(measure(options, junit, history, wait, as_json))
 
 
 def _refuse_together(given: dict[str, Any]) -> None:

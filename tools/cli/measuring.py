@@ -63,9 +63,9 @@ def measure(
             stack.enter_context(redirect_stdout(sys.stderr))
         display = Display()
         beside: Callable[[list[Pair]], list[Pair]] = list
-        if options.against:
+        if options.against is not None:
             beside = partial(with_refs, ref=options.against, stack=stack, say=told)
-        elif options.against_python:
+        elif options.against_python is not None:
             beside = partial(with_python, python=options.against_python)
         claim, began = claims(stack, wait), time.monotonic() - age_s()
         suite = open_suite(options, display.show, claim=claim, began=began, beside=beside)

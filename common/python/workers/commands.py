@@ -251,5 +251,4 @@ def cost_of(workload: Workload, baseline: str, shape: dict[str, Any]) -> list[Co
         return [Cost.model_validate(phase) for phase in (cost if isinstance(cost, list) else [cost])]
     except Exception as error:
         name = baseline.rpartition(".")[2]
-        told = f"its cost fails at {shape}: {VariantError(name, error, workload.cost)}"
-        raise VariantError(name, told) from error
+        raise VariantError(name, f"its cost fails at {shape}: {VariantError(name, error, workload.cost)}") from error
