@@ -29,7 +29,7 @@ def show(root: Path, targets: Sequence[str], gpu: str | None, artifacts_dir: Pat
 
 
 def costs(root: Path, targets: Sequence[str], size: str = "bench") -> dict[str, list[Cost] | str]:
-    """The cost of each pair at a size, by phase, or why there is none. Raises ValueError if a baseline ends its worker."""
+    """The cost of each pair at a size, by phase, or why there is none. Raises ValueError if one ends its worker."""
     every, words = survey(root, targets)
     chosen = {pair.key for pair in select(every, words)}
     pairs = [pair for pair in every if pair.key in chosen and pair.baseline]  # a target may be one optimized file
