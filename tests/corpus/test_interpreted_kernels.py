@@ -6,11 +6,10 @@ The interpreter must be chosen before triton is imported: hence another process.
 import os
 import subprocess
 import sys
-from pathlib import Path
 
 import pytest
+from synthetic_run import ROOT
 
-ROOT = Path(__file__).resolve().parents[2]
 EACH = """
 import sys
 

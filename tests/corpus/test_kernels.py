@@ -9,7 +9,7 @@ from functools import cache
 from pathlib import Path
 
 import pytest
-from changed import CHANGED, PAIRS, PROVEN
+from changed import CHANGED, PAIRS, PROVEN, ROOT
 
 from common.python.base.machine import machine
 from common.python.base.toolkit import find_nvcc, find_program
@@ -19,7 +19,6 @@ from common.python.build.record import sm_of
 from common.python.cuda import Library, compile_source, cuda_targets
 from common.python.requirements import Requirements, arch_of, unmet
 
-ROOT = Path(__file__).resolve().parents[2]
 ARCH = "sm_90a"
 FUNCTION = re.compile(r"^\s*Function : (\S+)$", re.MULTILINE)
 OPCODE = re.compile(r"^\s*/\*[0-9a-f]{4,}\*/\s+(?:@!?\w+\s+)?([A-Z][\w.]*)", re.MULTILINE)

@@ -12,13 +12,12 @@ from typing import Any
 
 import changed
 import pytest
-from changed import PAIRS, PROVEN
+from changed import PAIRS, PROVEN, ROOT
 
 from common.python.base.results import Cost
 from common.python.corpus.discovery import Pair, find_pairs
 from common.python.workload import Workload
 
-ROOT = Path(__file__).resolve().parents[2]
 RESOURCES = ("hbm", "pcie_bytes", "nvlink_bytes", "disk_bytes", "host_bytes", "flops", "items", "launches")
 # Doubling these makes the problem smaller.
 FEWER = {("ch18:flex_document_mask", "documents"): "a token attends to a shorter document"}

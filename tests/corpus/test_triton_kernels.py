@@ -11,11 +11,10 @@ from functools import cache
 from pathlib import Path
 
 import pytest
-from changed import PROVEN
+from changed import PROVEN, ROOT
 
 from common.python.base.toolkit import find_program
 
-ROOT = Path(__file__).resolve().parents[2]
 # By what is promised: what of it stands in PTX, and what in machine code.
 UNITS = {
     "wgmma": (r"wgmma\.mma_async\.", r"HGMMA\.64x"),

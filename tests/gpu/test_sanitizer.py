@@ -6,12 +6,11 @@ import sys
 from pathlib import Path
 
 import pytest
-from fault_suite import with_callers
+from fault_suite import ROOT, with_callers
 
 from common.python.base.toolkit import find_program
 
 NO_PEAKS = "nothing is held against peaks here, so none are measured"
-ROOT = Path(__file__).resolve().parents[2]
 CAUGHT = {  # by which tool, and the words that it must use
     "out_of_bounds_write": ("memcheck", "Invalid __global__ write of size 4 bytes"),
     "shared_memory_race": ("racecheck", "Race reported between"),

@@ -4,7 +4,7 @@ import json
 from pathlib import Path
 
 import pytest
-from small_tree import Tree
+from small_tree import ROOT, Tree
 
 from common.python.base.results import PairResult
 from common.python.base.toolkit import find_program
@@ -13,7 +13,6 @@ from common.python.peaks.store import Survey
 from common.python.run.options import Options
 from common.python.run.suite import open_suite
 
-ROOT = Path(__file__).resolve().parents[2]
 HOLDS = """
     def prepare(a):
         def step():

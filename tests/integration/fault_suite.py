@@ -12,13 +12,12 @@ from dataclasses import dataclass
 from pathlib import Path
 from textwrap import indent
 
-from small_tree import started_with
+from small_tree import ROOT, started_with
 
 from common.python.base.results import Interval, PairResult, Summary
 from common.python.corpus.targets import pair_name
 from common.python.stats.intervals import compare
 
-ROOT = Path(__file__).resolve().parents[2]
 MATRIX = ROOT / "tests" / "faults" / "matrix"
 LOCKS = "benchmark_cli_locks"
 HEALTHY = ("ch01:healthy", "ch04:healthy_last")  # among the faults of a CPU, and after all others

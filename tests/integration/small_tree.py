@@ -14,6 +14,7 @@ from textwrap import dedent, indent
 from typing import Any
 
 import pytest
+from synthetic_run import ROOT as ROOT
 
 from common.python.base.reaper import children
 from common.python.base.results import PairResult, Summary, VariantResult

@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
-from small_tree import Done, Tree, alive, assert_usage, cli, until
+from small_tree import ROOT, Done, Tree, alive, assert_usage, cli, until
 
 from common.python.base import toolkit
 from common.python.base.toolkit import find_nvcc, nvcc_version
@@ -17,7 +17,6 @@ from common.python.build.record import Build, Compiled
 from common.python.corpus.discovery import find_pairs
 
 pytestmark = pytest.mark.skipif(find_nvcc() is None, reason="no nvcc here")
-ROOT = Path(__file__).resolve().parents[2]
 WORKLOAD = '''"""Multiplies square matrices, one program for each tile of the product."""
 import torch
 from common.python.workload import Cost, Workload

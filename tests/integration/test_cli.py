@@ -11,13 +11,12 @@ from pathlib import Path
 from unittest.mock import Mock
 
 import pytest
-from small_tree import HONEST, WRONG, Done, Tree, assert_usage, cli
+from small_tree import HONEST, ROOT, WRONG, Done, Tree, assert_usage, cli
 
 from common.python.stats.sampling_plan import BUDGET_S
 from common.python.workers.process import Worker, WorkerError
 from tools.cli.sweeping import read
 
-ROOT = Path(__file__).resolve().parents[2]
 CLI = [sys.executable, str(ROOT / "tools" / "cli" / "benchmark_cli.py")]
 QUICK = ("--iterations", "2", "--warmup", "0")
 PARENT = """

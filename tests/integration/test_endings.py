@@ -20,13 +20,12 @@ from pathlib import Path
 from textwrap import dedent, indent
 
 import pytest
-from small_tree import HONEST, SPINS, Done, Tree, cli, doing, late_s, nothing_left, started_with, until
+from small_tree import HONEST, ROOT, SPINS, Done, Tree, cli, doing, late_s, nothing_left, started_with, until
 
 from common.python.base.lock import Busy, hold, lock_file
 from common.python.base.results import PairResult, Summary
 from tools.cli.exits import age_s, claims
 
-ROOT = Path(__file__).resolve().parents[2]
 CLI = [sys.executable, str(ROOT / "tools" / "cli" / "benchmark_cli.py")]
 QUICK = ("--jobs", "1", "--iterations", "4", "--warmup", "0", "--seed", "7")
 PAIRS = ("ch01:a", "ch01:b", "ch01:c")

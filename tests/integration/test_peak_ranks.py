@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 import torch
-from small_tree import late_s
+from small_tree import ROOT, late_s
 
 from common.python.base.reaper import children, parent_of
 from common.python.peaks import ranks as peaks_ranks
@@ -20,7 +20,6 @@ from common.python.peaks.store import NO_GPU, Curve, Peak
 from common.python.peaks.survey import _Surveyor
 from common.python.proof.ranks import Ranks
 
-ROOT = Path(__file__).resolve().parents[2]
 CPU = torch.device("cpu")
 SIZES = [1024, 16384, 65536]
 LONG = [2**22] * 4000  # bytes: minutes, for ranks that are lost meanwhile

@@ -14,7 +14,7 @@ from textwrap import dedent
 from typing import Any
 
 import pytest
-from small_tree import Tree, late_s, nothing_left, row
+from small_tree import ROOT, Tree, late_s, nothing_left, row
 
 from common.python.base.results import PairResult, Telemetry, VariantResult
 from common.python.corpus.discovery import Pair, find_pairs
@@ -25,7 +25,6 @@ from common.python.run.suite import open_suite
 from common.python.run.variant_status import Roster, new_result
 from common.python.workers.launch import Launch
 
-ROOT = Path(__file__).resolve().parents[2]
 FAULTS = {  # what rank 1 does before the sum, what the reason says, and what stands in the line that it names
     "raises": (
         "raise ValueError('rank 1 has no luck')",

@@ -13,11 +13,10 @@ import time
 from collections import Counter
 from collections.abc import Callable
 from dataclasses import replace
-from pathlib import Path
 from typing import NamedTuple
 
 import pytest
-from small_tree import HONEST, WRONG, Tree, cli
+from small_tree import HONEST, ROOT, WRONG, Tree, cli
 from test_session import CUDA, TRITON
 
 from common.python.base.machine import Gpu, Machine, machine
@@ -30,7 +29,6 @@ from common.python.verify import sweep
 from common.python.verify.static_checks import Check, Problem
 from common.python.verify.sweep import Place, execute_pair
 
-ROOT = Path(__file__).resolve().parents[2]
 BASELINE, OPTIMIZED = "ch01/baseline_doubles.py", "ch01/optimized_doubles.py"
 needs_nvcc = pytest.mark.skipif(find_nvcc() is None, reason="no nvcc here")
 

@@ -28,6 +28,7 @@ from common.python.base.results import (
 from common.python.peaks.store import Peak, Survey, peaks_of, versions
 from common.python.stats.verdict import judge
 
+ROOT = Path(__file__).resolve().parents[2]
 STARTED = "2026-01-02T03:04:05+00:00"
 
 

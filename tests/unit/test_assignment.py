@@ -5,7 +5,7 @@ from pathlib import Path
 from types import SimpleNamespace
 
 import pytest
-from synthetic_run import host
+from synthetic_run import ROOT, host
 
 from common.python.base.machine import Gpu
 from common.python.corpus.discovery import Pair, find_pairs
@@ -13,7 +13,6 @@ from common.python.cuda import CudaError
 from common.python.run.variant_status import compile_cuda
 from common.python.workers.launch import ONE_HOST, Launch
 
-ROOT = Path(__file__).resolve().parents[2]
 KEYS = ("ch07:transpose", "ch10:gemm_wgmma")
 GENERAL, HOPPER = "optimized_transpose", "optimized_gemm_wgmma"
 

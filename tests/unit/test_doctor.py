@@ -12,7 +12,7 @@ from typing import get_args
 
 import pynvml
 import pytest
-from synthetic_run import host
+from synthetic_run import ROOT, host
 
 import common.python.doctor.diagnosis as doctor
 from common.python.base import toolkit
@@ -20,7 +20,6 @@ from common.python.base.machine import Gpu, Machine
 from common.python.doctor.check_result import Finding, State
 from common.python.doctor.diagnosis import compiler, diagnose, print_report, program, torch_build
 
-ROOT = Path(__file__).resolve().parents[2]
 COMMAND = [sys.executable, str(ROOT / "tools/cli/benchmark_cli.py"), "doctor", "--json"]
 DEVICE = Finding("GPU 0", "device", "good", "NVIDIA H200, sm_90, 140 GiB", "")
 H200 = Gpu(name="NVIDIA H200", uuid="GPU-1", sm=90, memory_gib=140.0)

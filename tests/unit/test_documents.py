@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 import torch
 import typer
-from synthetic_run import host, written
+from synthetic_run import ROOT, host, written
 from test_rules import RULES
 
 from common.python.base.machine import Gpu
@@ -22,7 +22,6 @@ from common.python.workload import Draw
 from tools.cli.benchmark_cli import app
 from tools.documentation import front_page
 
-ROOT = Path(__file__).resolve().parents[2]
 README = (ROOT / "README.md").read_text()
 GUIDE = (ROOT / "docs" / "benchmark_harness_guide.md").read_text()
 COMMANDS: dict[str, Any] = typer.main.get_command(app).commands

@@ -9,7 +9,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from synthetic_run import blocks, manifest, noisy_blocks, pair, refused, write_run
+from synthetic_run import ROOT, blocks, manifest, noisy_blocks, pair, refused, write_run
 
 from common.python.base.machine import Gpu
 from common.python.base.results import CONTROL, Block, Interval, Manifest, PairResult
@@ -19,7 +19,6 @@ from common.python.regress.runs import made_of, over_runs, where_further
 from common.python.report.artifacts import read_run
 from common.python.stats.intervals import interval
 
-ROOT = Path(__file__).resolve().parents[2]
 NAMES = ("baseline_copy", "optimized_copy", CONTROL)
 
 

@@ -7,13 +7,12 @@ from typing import Any
 
 import numpy as np
 import pytest
-from synthetic_run import STARTED, blocks, manifest, pair, refused, write_run
+from synthetic_run import ROOT, STARTED, blocks, manifest, pair, refused, write_run
 
 from common.python.base.results import Interval, Manifest, PairResult, Proof, Telemetry
 from common.python.regress.runs import alike, choose, doubt, made_of, over_runs, run_folders, where_further
 from common.python.report.artifacts import read_run
 
-ROOT = Path(__file__).resolve().parents[2]
 TWO = {"baseline": 100.0, "optimized": 50.0}
 
 

@@ -3,15 +3,13 @@
 import csv
 import io
 from dataclasses import replace
-from pathlib import Path
 
 import pytest
-from synthetic_run import HOSTILE, STARTED, manifest, pair
+from synthetic_run import HOSTILE, ROOT, STARTED, manifest, pair
 
 from common.python.regress.check import FIELDS, Held, Status, counts, hold, job_page, proof_csv, sight
 from common.python.regress.runs import made_of
 
-ROOT = Path(__file__).resolve().parents[2]
 US = {"baseline": 100.0, "optimized": 50.0, "peer__lib": 55.0}
 
 

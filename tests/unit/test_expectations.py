@@ -4,14 +4,13 @@ import json
 from pathlib import Path
 
 import pytest
-from synthetic_run import manifest, pair
+from synthetic_run import ROOT, manifest, pair
 
 from common.python.base.results import Manifest
 from common.python.regress import expectations
 from common.python.regress.expectations import Expectation
 from common.python.regress.runs import made_of
 
-ROOT = Path(__file__).resolve().parents[2]
 README = "# Chapter\n\n<!-- results:begin -->\nold\n<!-- results:end -->\n"
 
 

@@ -15,7 +15,7 @@ import pytest
 from fuzz import SOURCES, VALUES, damaged, dumped, examples
 from hypothesis import given
 from hypothesis import strategies as st
-from synthetic_run import pair, summary, write_run
+from synthetic_run import ROOT, pair, summary, write_run
 from typer.testing import CliRunner
 
 from common.python.base import lock
@@ -32,7 +32,6 @@ from common.python.report.artifacts import Run, read_journal, read_run
 from common.python.run.resume import go_on
 from tools.cli.benchmark_cli import app
 
-ROOT = Path(__file__).resolve().parents[2]
 RESULTS = "ch07_copy/results/benchmark_test_results.json"
 LONGEST = 600  # characters of a refusal, which quotes at most 200 of the file and a path
 

@@ -3,7 +3,7 @@
 from pathlib import Path
 
 import pytest
-from synthetic_run import manifest, pair, write_run
+from synthetic_run import ROOT, manifest, pair, write_run
 from typer.testing import CliRunner
 
 from common.python import cuda
@@ -14,7 +14,6 @@ from common.python.corpus.discovery import find_pairs
 from tools.analysis.analyze_expectations import app
 from tools.cli.benchmark_cli import app as benchmark_cli
 
-ROOT = Path(__file__).resolve().parents[2]
 TINY = 'extern "C" int tiny(void* stream) { return 0; }\n'
 
 

@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from small_tree import alive, until
+from small_tree import ROOT, alive, until
 
 from common.python.base.results import PairResult, Why
 from common.python.corpus.discovery import Pair, find_pairs
@@ -20,7 +20,6 @@ from common.python.report.markdown import pair_markdown
 from common.python.run.settings import Settings
 from common.python.run.variant_status import new_result
 
-ROOT = Path(__file__).resolve().parents[2]
 NCU = 'case "$1" in --import) cat "$HERE/table.csv";; *) printf report > "$2.ncu-rep";; esac'
 NSYS = 'case "$1" in export) cp "$HERE/kernels.sqlite" "${3#--output=}";; *) printf report > "$3.nsys-rep";; esac'
 # Not recorded, but written from public uses of ncu: `--page raw --csv --print-units base`

@@ -3,15 +3,14 @@
 import os
 import subprocess
 import sys
-from pathlib import Path
 
 import pytest
 import torch
+from synthetic_run import ROOT
 
 from common.python.peaks import matrix as peaks_matrix
 from common.python.peaks.sampling import Unavailable
 
-ROOT = Path(__file__).resolve().parents[2]
 TYPES = ("fp64", "fp32", "tf32", "bf16", "fp16", "fp8", "fp8_rowwise", "int8")
 TOLERANCE = {"fp64": 0.0, "fp32": 1e-6, "tf32": 1e-6, "bf16": 4e-3, "fp16": 1e-3, "int8": 0.0}
 

@@ -4,15 +4,12 @@ from pathlib import Path
 
 import pytest
 from small_tree import assert_usage, cli
-from synthetic_run import peak, survey
+from synthetic_run import ROOT, peak, survey
 
 from common.python.peaks import store as peak_store
 from common.python.peaks.store import Curve, Peak, Point, Survey
 from common.python.report.markdown import replace_between_markers
 from common.python.report.publish import BEGIN, END, link_chart, links_section, publish_links
-
-ROOT = Path(__file__).resolve().parents[2]
-
 
 # Links between GPUs. The curves are made up: what is published of them goes to a folder of the test.
 

@@ -12,14 +12,13 @@ from textwrap import dedent
 
 import pytest
 from small_tree import Tree
-from synthetic_run import HOSTILE, manifest, pair, refused, summary, variant, write_run, written
+from synthetic_run import HOSTILE, ROOT, manifest, pair, refused, summary, variant, write_run, written
 from typer.testing import CliRunner
 
 from common.python.base.results import Interval, PairResult
 from common.python.build import compilation
 from tools.analysis.pull_request import FIXED, MARKER, MOST_LINES, app, comment_text
 
-ROOT = Path(__file__).resolve().parents[2]
 WORKFLOW = (ROOT / ".github" / "workflows" / "gpu.yml").read_text()
 MODEL = "from common.models.m import double\n\ndef prepare(a):\n    return lambda: double(a)\n"
 SAME, SLOWER, FASTER = ((1.0, 0.998, 1.002), (0.9, 0.89, 0.91), (1.2, 1.19, 1.21))

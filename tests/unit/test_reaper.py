@@ -3,12 +3,10 @@
 import signal
 import subprocess
 import sys
-from pathlib import Path
 
 import pytest
-from small_tree import alive, until
+from small_tree import ROOT, alive, until
 
-ROOT = Path(__file__).resolve().parents[2]
 HIDE = """
 import os, signal, subprocess, sys, time
 from common.python.base.reaper import split

@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 from fault_suite import with_callers
 from small_tree import Tree, alive, doing, until
-from synthetic_run import host
+from synthetic_run import ROOT, host
 
 import tools.testing.sanitize as sanitize
 from common.python.base.machine import Gpu
@@ -22,7 +22,6 @@ from common.python.cuda import Library
 from common.python.profile.nsight import step_command
 from tools.testing.sanitize import main, verdict, watch
 
-ROOT = Path(__file__).resolve().parents[2]
 HERE = host(Gpu("NVIDIA H200", "GPU-1", 90, 140.0))
 TOOLS = ("memcheck", "racecheck", "initcheck", "synccheck")
 START = "========= COMPUTE-SANITIZER\n"

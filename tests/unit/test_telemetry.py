@@ -2,16 +2,14 @@ import math
 import os
 import re
 import sys
-from pathlib import Path
 
 import pytest
 from fake_nvml import FakeNvml, fake_nvml, refuse
+from synthetic_run import ROOT
 
 from common.python.base.results import Block, Telemetry
 from common.python.stats.host_pace import pace_reach
 from common.python.timing.telemetry import Monitor, harmful, worst
-
-ROOT = Path(__file__).resolve().parents[2]
 
 
 @pytest.fixture
