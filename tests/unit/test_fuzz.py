@@ -15,7 +15,7 @@ import pytest
 from fuzz import SOURCES, VALUES, damaged, dumped, examples
 from hypothesis import given
 from hypothesis import strategies as st
-from synthetic_run import ROOT, pair, summary, write_run
+from synthetic_run import ROOT, pair, summary, write_run, written
 from typer.testing import CliRunner
 
 from common.python.base import lock
@@ -249,8 +249,9 @@ def test_a_run_with_a_symbolic_link_in_it_is_refused(read: Callable[[Path], obje
         "\x00",
     ],
 )
-def test_a_hostile_target_is_a_usage_error_in_one_printable_line(command: str, target: str) -> None:
-    done = CliRunner().invoke(app, [command, target])
+def test_a_hostile_target_is_a_usage_error_in_one_printable_line(command: str, target: str, tmp_path: Path) -> None:
+    root = written(tmp_path, {f"ch07/{role}_transpose.py": '"""Rows."""\n' for role in ("baseline", "optimized")})
+    done = CliRunner().invoke(app, [command, target, "--root", str(root)])
     assert (done.exit_code, done.stdout) == (2, "")
     assert done.stderr.endswith("\n")
     assert done.stderr.count("\n") == 1
