@@ -25,6 +25,8 @@ def forkserver() -> Iterator[None]:
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv("CUDA_VISIBLE_DEVICES", "")
         patch.setenv("TRITON_INTERPRET", "1")
+        for setting in ("NCCL_NVLS_ENABLE=0", "NCCL_ALGO=Ring", "NCCL_DEBUG_FILE=/nowhere/%h.%p"):
+            patch.setenv(*setting.split("="))  # which nothing here uses: ranks are to find them untouched
         patch.delenv("GITHUB_STEP_SUMMARY", raising=False)  # the page of the job that tests, not of what is tested
         warm_up_forkserver(INDUCTOR)  # which each worker would import anew for --reproducible and torch.compile
         yield

@@ -1,9 +1,9 @@
 """`build` with real compilers and no GPU: CUDA and Triton for four generations, what each kernel takes, what fails."""
 
-import os
 import subprocess
 import sys
 from collections.abc import Callable, Iterator
+from contextlib import nullcontext
 from pathlib import Path
 
 import pytest
@@ -153,9 +153,10 @@ for (int i = 0; i < 64; ++i) out[int(v[i])] = v[int(v[63 - i])];"""
 
 @pytest.fixture(scope="module")
 def tree(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Tree]:
-    """A tree of its own, with caches of its own."""
+    """A tree of its own, with caches of its own, and one server for all that compiles Triton."""
     tree = Tree(tmp_path_factory.mktemp("build"))
-    with pytest.MonkeyPatch.context() as patch:
+    with pytest.MonkeyPatch.context() as patch, compilation._compilers(tree.root):
+        patch.setattr(compilation, "_compilers", nullcontext)
         patch.setattr(toolkit, "ROOT", tree.root / "library")
         patch.setenv("COLUMNS", "200")
         yield tree
@@ -321,15 +322,15 @@ def test_what_does_not_exist_is_one_line_and_2(
 @pytest.fixture(scope="module")
 def hangs(tree: Tree) -> Path:
     """A chapter whose step never ends; the file to which it writes its process number."""
+    seen = tree.root / "seen"
+    waits = f"import os, time; open({str(seen)!r}, 'w').write(str(os.getpid())); time.sleep(60)"
     tree.file("ch06", "baseline_gemm", WORKLOAD)
-    waits = STEP.replace("%s", "import os, time; open(os.environ['SEEN'], 'w').write(str(os.getpid())); time.sleep(60)")
-    tree.file("ch06", "optimized_gemm", OPENING.replace("ch01", "ch06") + waits)
-    return tree.root / "seen"
+    tree.file("ch06", "optimized_gemm", OPENING.replace("ch01", "ch06") + STEP.replace("%s", waits))
+    return seen
 
 
 def test_a_step_that_hangs_is_one_failure(tree: Tree, hangs: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(compilation, "LIMIT_S", 1)
-    monkeypatch.setenv("SEEN", str(hangs))
     one = built(tree, "ch06", "sm_90a")["gemm", "sm_90a"]
     assert one.status == "failed"
     assert (one.reason or "").startswith("no answer within 1 s during compilation")
@@ -340,7 +341,7 @@ def test_a_sweep_that_is_killed_leaves_no_process(tree: Tree, hangs: Path) -> No
     """The compiling process, and those that it forked, follow their parent."""
     command = [sys.executable, str(ROOT / "tools" / "cli" / "benchmark_cli.py"), "build", "ch06", "--arch", "sm_90a"]
     command += ["--root", str(tree.root), "--artifacts-dir", str(tree.artifacts)]
-    sweep = subprocess.Popen(command, env={**os.environ, "SEEN": str(hangs)}, stdout=subprocess.DEVNULL)
+    sweep = subprocess.Popen(command, stdout=subprocess.DEVNULL)
     try:
         until(lambda: hangs.exists() and hangs.read_text() != "")
     finally:

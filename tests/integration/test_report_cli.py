@@ -87,10 +87,12 @@ def test_report_and_compare_take_the_newest_run_and_open_a_browser(
     earlier = shutil.copytree(measured.folder, measured.tree.root / "earlier")
     assert f"B: {page.parent}\n" in cli("compare", earlier).stdout
     assert_usage(cli("compare", measured.folder), f"are both {page.parent}: name two runs")
+    assert json.loads(cli("compare", measured.folder, earlier, "--json").stdout)["changes"]
 
 
 def test_a_report_of_what_is_no_run(measured: Measured, tmp_path: Path) -> None:
-    assert_usage(cli("report", tmp_path), f"{tmp_path} has no summary.json: name the folder of a finished run")
+    for words in (("report", tmp_path), ("compare", measured.folder, tmp_path)):
+        assert_usage(cli(*words), f"{tmp_path} has no summary.json: name the folder of a finished run")
     cut = shutil.copytree(measured.folder, tmp_path / "cut")
     (cut / "summary.json").write_text((cut / "summary.json").read_text()[:500])
     assert_usage(cli("report", cut), "summary.json is damaged or foreign")

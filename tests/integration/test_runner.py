@@ -141,5 +141,7 @@ def test_kernels_are_compiled_before_the_first_pair_begins_and_one_that_does_not
         tree.run("ch01", iterations=2, jobs=2)
     assert [library.name.split("-")[1] for library in tmp_path.rglob("*.so")] == ["optimized_fine"]
     tree.run("ch01", iterations=2, jobs=2)
-    assert row(tree.result("ch01:fine"), "optimized_fine").status == "built"
-    assert "nothing" in (row(tree.result("ch01:broken"), "optimized_broken").reason or "")
+    fine, broken = (row(tree.result(f"ch01:{name}"), f"optimized_{name}") for name in ("fine", "broken"))
+    assert (fine.status, fine.reason) == ("built", "compiled for sm_80, not run: needs a GPU")
+    assert (broken.status, "optimized_broken.cu does not compile" in broken.reason) == ("failed", True)
+    assert "nothing" in broken.reason

@@ -6,7 +6,6 @@ import pytest
 from small_tree import HONEST, NOTE_PROCESS, WRONG, Tree, doing, judged_again, row
 
 from common.python.base.results import CONTROL, PairResult
-from common.python.base.toolkit import find_nvcc
 from common.python.corpus.discovery import Pair
 from common.python.run.session import PROBES
 from common.python.run.settings import Settings
@@ -67,29 +66,6 @@ def prepare(a):
         return out
     return step
 '''
-CUDA = """
-    from common.python.cuda import load_cuda
-
-    def prepare(a):
-        twice, out = load_cuda(__file__, "twice"), a.new_empty(a.shape)
-
-        def step():
-            twice(a, out, a.numel())
-            return out
-
-        return step
-"""
-KERNEL = """#include "kernel.cuh"
-__global__ void kernel(const float* a, float* out, int64_t n) {
-  const int64_t i = blockIdx.x * int64_t(blockDim.x) + threadIdx.x;
-  if (i < n) out[i] = 2 * a[i];
-}
-extern "C" int twice(const float* a, float* out, int64_t n, cudaStream_t stream) {
-  kernel<<<ceil_div(n, 256), 256, 0, stream>>>(a, out, n);
-  return cudaGetLastError();
-}
-"""
-
 
 METERED = """
     from common.python.workload import Metered
@@ -129,9 +105,6 @@ def write_pairs(tree: Tree) -> None:
     tree.pair("ch01:triton", optimized=HONEST)
     tree.file("ch01", "optimized_triton", TRITON)
     tree.file("ch01", "optimized_triton__wrong", TRITON.replace("* 2,", "* 3,"))
-    tree.pair("ch01:cuda", optimized=CUDA, broken=CUDA)
-    (tree.root / "ch01" / "optimized_cuda.cu").write_text(KERNEL)
-    (tree.root / "ch01" / "optimized_cuda__broken.cu").write_text(KERNEL.replace("int64_t i", "in i"))
     tree.pair("ch01:told", optimized=METERED, compiled=COMPILED)
     tree.pair("ch01:nan", optimized=METERED.replace("0.5", "float('nan')"))
     tree.file("ch01", "baseline_no_workload", f'"""No problem stated."""\n{HONEST}'.replace("\n    ", "\n"))
@@ -324,14 +297,6 @@ def test_triton_is_proven_in_its_interpreter_and_not_timed(done: Tree) -> None:
     assert {(proof.size, proof.when) for proof in found.proofs} == {("test", "before timing")}
     assert result.blocks == []
     assert_refused(result, "optimized_triton__wrong", "wrong at test size")
-
-
-@pytest.mark.skipif(find_nvcc() is None, reason="needs nvcc")
-def test_cuda_is_compiled_where_it_cannot_run(done: Tree) -> None:
-    result = done.result("ch01:cuda")
-    assert (result.status, row(result, "optimized_cuda").status) == ("built", "built")
-    assert row(result, "optimized_cuda").reason == "compiled for sm_80, not run: needs a GPU"
-    assert_refused(result, "optimized_cuda__broken", "optimized_cuda__broken.cu does not compile", "error")
 
 
 def test_a_single_file_runs_alone(done: Tree) -> None:

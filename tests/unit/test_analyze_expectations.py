@@ -13,7 +13,6 @@ from typer.testing import CliRunner
 from common.python.base.results import PairResult
 from common.python.regress import expectations
 from tools.analysis.analyze_expectations import app
-from tools.cli.benchmark_cli import app as benchmark_cli
 
 README = "# Chapter\n\n<!-- results:begin -->\n<!-- results:end -->\n"
 
@@ -172,14 +171,3 @@ def test_a_run_of_a_foreign_chapter_writes_nowhere_else(place: Place) -> None:
     assert (code, len(err)) == (2, 1)
     assert err[0].startswith("analyze_expectations: 'ch99' is no chapter (ch01 to ch20), nor a folder here with ")
     assert place.files() == before
-
-
-def test_compare_is_a_command_with_one_line_for_what_is_no_run(settled: Place, tmp_path: Path) -> None:
-    runs = sorted(settled.artifacts.iterdir())
-    done = CliRunner().invoke(benchmark_cli, ["compare", str(runs[0]), str(runs[1])])
-    assert done.exit_code == 0
-    assert "50.0 us -> 49.6 us" in done.stdout
-    assert CliRunner().invoke(benchmark_cli, ["compare", str(runs[0]), str(runs[1]), "--json"]).stdout.startswith("{")
-    done = CliRunner().invoke(benchmark_cli, ["compare", str(runs[0]), str(tmp_path)])
-    assert (done.exit_code, done.stdout, done.stderr.count("\n")) == (2, "", 1)
-    assert done.stderr.startswith(f"benchmark_cli: {tmp_path} has no summary.json")
