@@ -1,13 +1,13 @@
 """`run --against`: another commit's rungs beside today's, in the same rounds, each file from its own tree."""
 
 import os
-import subprocess
 import tempfile
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 from small_tree import Done, Tree, assert_usage, cli, doing
+from synthetic_run import git
 
 from common.python.base.results import Summary
 from common.python.regress.against import PREFIX
@@ -26,14 +26,9 @@ SLOW = HELPER.replace("0.005", "0.015")
 LIMITED = ("--size", "test", "--iterations", "8", "--warmup", "1", "--seed", "7")
 
 
-def git(tree: Tree, *words: str) -> str:
-    who = ("-c", "user.name=a", "-c", "user.email=a@b")
-    return subprocess.run(["git", "-C", tree.root, *who, *words], check=True, capture_output=True, text=True).stdout
-
-
 def commit(tree: Tree) -> None:
-    git(tree, "add", "ch01")
-    git(tree, "commit", "-q", "-m", "x", "--allow-empty")
+    git(tree.root, "add", "ch01")
+    git(tree.root, "commit", "-q", "-m", "x", "--allow-empty")
 
 
 @pytest.fixture
@@ -41,10 +36,10 @@ def repository(tree: Tree) -> Iterator[Tree]:
     """One commit of a pair with a rung and what its rungs import; none of its worktrees is left at the end."""
     tree.pair("ch01:x", doing("__import__('time').sleep(0.005)"), optimized=USES_HELPER, padded=USES_HELPER)
     tree.file("ch01", "helper", HELPER)
-    git(tree, "init", "-q")
+    git(tree.root, "init", "-q")
     commit(tree)
     yield tree
-    assert PREFIX not in git(tree, "worktree", "list")
+    assert PREFIX not in git(tree.root, "worktree", "list")
     assert not list(Path(tempfile.gettempdir()).glob(f"{PREFIX}{os.getpid()}-*"))
 
 
@@ -64,7 +59,7 @@ def ending_with(code: int, tree: Tree, ref: str, word: str = "slower") -> str:
 
 def test_the_same_code_is_not_slower_than_itself(repository: Tree) -> None:
     (orphan,) = [tempfile.mkdtemp(prefix=f"{PREFIX}999999999-")]
-    git(repository, "worktree", "add", "--detach", orphan)  # of a run that was killed
+    git(repository.root, "worktree", "add", "--detach", orphan)  # of a run that was killed
     commit(repository)
     said = ending_with(0, repository, "HEAD~1", " against HEAD~1, ")
     assert "ch01:x: " in said
@@ -76,7 +71,7 @@ def test_the_same_code_is_not_slower_than_itself(repository: Tree) -> None:
     rows = {row.name: row for row in pair.variants}
     own, ref = rows["optimized_x"], rows["optimized_x@HEAD~1"]
     assert (ref.role, ref.label, ref.file) == ("ref", "optimized@HEAD~1", "ch01/optimized_x.py@HEAD~1")
-    assert ref.sentence.startswith(f"at {git(repository, 'rev-parse', 'HEAD~1')[:12]}: ")
+    assert ref.sentence.startswith(f"at {git(repository.root, 'rev-parse', 'HEAD~1')[:12]}: ")
     assert own.against.rounds > 2
     assert pair.best_peer is None
 
@@ -88,7 +83,7 @@ def test_a_loss_in_what_a_rung_imports_is_found(repository: Tree) -> None:
     repository.file("ch01", "helper", HELPER)
     assert "against HEAD, faster" in ending_with(0, repository, "HEAD", "against HEAD, faster")
     other = repository.root / "other"
-    git(repository, "worktree", "add", str(other), "HEAD")
+    git(repository.root, "worktree", "add", str(other), "HEAD")
     assert "against other, faster" in ending_with(0, repository, str(other), "against other, faster")
     assert other.is_dir(), "a checkout is the user's"
 
@@ -115,9 +110,9 @@ def test_a_workload_that_asks_for_something_else_is_refused(repository: Tree, ol
 
 def test_what_cannot_be_compared_with_is_told_in_one_line(repository: Tree) -> None:
     assert_usage(run(repository, "--against", "nowhere"), "'nowhere' is neither a commit of", "nor a folder")
-    git(repository, "checkout", "-q", "--orphan", "bare")
-    git(repository, "rm", "-rq", "--cached", ".")
-    git(repository, "commit", "-q", "-m", "x", "--allow-empty")
+    git(repository.root, "checkout", "-q", "--orphan", "bare")
+    git(repository.root, "rm", "-rq", "--cached", ".")
+    git(repository.root, "commit", "-q", "-m", "x", "--allow-empty")
     assert "none of these pairs is there" in run(repository, "--against", "HEAD").stderr
     assert_usage(run(repository, "--against", "HEAD", "--profile"), "--against goes without")
 

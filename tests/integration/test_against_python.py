@@ -8,6 +8,7 @@ from pathlib import Path
 
 import pytest
 from small_tree import Done, Tree, assert_usage, cli, doing
+from synthetic_run import program
 
 from common.python.base.results import PairResult, Summary
 from common.python.corpus.discovery import pairs_in
@@ -23,10 +24,7 @@ LIMITED = ("--size", "test", "--iterations", "8", "--warmup", "1", "--seed", "7"
 
 def python(folder: Path, body: str) -> str:
     """An interpreter that is a script."""
-    path = folder / "python"
-    path.write_text(f"#!/bin/sh\n{body}\n")
-    path.chmod(0o755)
-    return str(path)
+    return str(program(folder / "python", f"#!/bin/sh\n{body}\n"))
 
 
 def other(folder: Path, variable: str) -> str:

@@ -3,6 +3,7 @@
 And what it is made of and tests of parts ask for: a machine, the survey of its peaks, files.
 """
 
+import subprocess
 from collections.abc import Mapping, Sequence
 from hashlib import sha256
 from math import exp
@@ -38,6 +39,20 @@ def written(root: Path, files: Mapping[str, str]) -> Path:
         (root / name).parent.mkdir(parents=True, exist_ok=True)
         (root / name).write_text(text)
     return root
+
+
+def program(path: Path, text: str) -> Path:
+    """One that is this text, in place of a real one of its name."""
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.write_text(text)
+    path.chmod(0o755)
+    return path
+
+
+def git(root: Path, *words: str) -> str:
+    """What git says there; whatever this machine's settings are, it commits."""
+    who = ("-c", "user.name=a", "-c", "user.email=a@b", "-c", "commit.gpgsign=false")
+    return subprocess.run(["git", "-C", root, *who, *words], check=True, capture_output=True, text=True).stdout.strip()
 
 
 def host(*gpus: Gpu, **facts: Any) -> Machine:

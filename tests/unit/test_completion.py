@@ -6,10 +6,10 @@ import sys
 from pathlib import Path
 
 import pytest
+from synthetic_run import ROOT, program, written
 
 from tools.cli.completion import targets
 
-ROOT = Path(__file__).resolve().parents[2]
 # As the installed script is: its name decides which variable asks for completion.
 SCRIPT = f"""#!{sys.executable}
 import sys
@@ -27,21 +27,14 @@ FILES = ["ch07/baseline_transpose", "ch07/optimized_transpose", "ch07/baseline_t
 
 @pytest.fixture
 def tree(tmp_path: Path) -> Path:
-    for name in [*FILES, "ch07/__init__", "ch07/baseline_$(touch owned)", "ch07/baseline_two words"]:
-        path = tmp_path / f"{name}.py"
-        path.parent.mkdir(exist_ok=True)
-        path.write_text("raise SystemExit('a pair is not imported')")
     (tmp_path / "ch08").mkdir()
-    return tmp_path
+    names = [*FILES, "ch07/__init__", "ch07/baseline_$(touch owned)", "ch07/baseline_two words"]
+    return written(tmp_path, {f"{name}.py": "raise SystemExit('a pair is not imported')" for name in names})
 
 
 @pytest.fixture
 def script(tmp_path: Path) -> Path:
-    path = tmp_path / "bin" / "benchmark_cli"
-    path.parent.mkdir()
-    path.write_text(SCRIPT)
-    path.chmod(0o755)
-    return path
+    return program(tmp_path / "bin" / "benchmark_cli", SCRIPT)
 
 
 @pytest.mark.parametrize(

@@ -13,6 +13,7 @@ from typing import get_args
 import pynvml
 import pytest
 from synthetic_run import ROOT, host
+from synthetic_run import program as executable
 
 import common.python.doctor.diagnosis as doctor
 from common.python.base import toolkit
@@ -44,10 +45,7 @@ def bin_folder(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Path:
 
 
 def script(folder: Path, name: str, body: str) -> Path:
-    folder.mkdir(parents=True, exist_ok=True)
-    (folder / name).write_text(f"#!/bin/sh\n{body}\n")
-    (folder / name).chmod(0o755)
-    return folder / name
+    return executable(folder / name, f"#!/bin/sh\n{body}\n")
 
 
 def nvcc(folder: Path, release: str, known: str = "sm_90 sm_100") -> None:

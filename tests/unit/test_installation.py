@@ -3,7 +3,7 @@
 from pathlib import Path
 
 import pytest
-from synthetic_run import ROOT, manifest, pair, write_run
+from synthetic_run import ROOT, manifest, pair, program, write_run
 from typer.testing import CliRunner
 
 from common.python import cuda
@@ -43,9 +43,8 @@ def test_compilers_write_to_that_folder_and_to_no_other(
     packages: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """`nvcc` is a stand-in that compiles nothing: only where the library would go is asked here."""
-    nvcc = tmp_path / "nvcc"
-    nvcc.write_text('#!/bin/sh\nwhile [ $# -gt 1 ]; do case $1 in -o|-MF) : > "$2";; esac; shift; done\n')
-    nvcc.chmod(0o755)
+    writes = '#!/bin/sh\nwhile [ $# -gt 1 ]; do case $1 in -o|-MF) : > "$2";; esac; shift; done\n'
+    nvcc = program(tmp_path / "nvcc", writes)
     (tmp_path / "tiny.cu").write_text(TINY)
     monkeypatch.setenv("NVCC", str(nvcc))
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "caches"))

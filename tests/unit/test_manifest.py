@@ -1,25 +1,16 @@
 import hashlib
 import os
-import subprocess
 import sys
 from pathlib import Path
 
 import pytest
-from fake_nvml import UUIDS, FakeNvml, fake_nvml, refuse
-from synthetic_run import written
+from fake_nvml import UUIDS, FakeNvml, refuse
+from synthetic_run import git, written
 
 from common.python.base import manifest
 from common.python.base.machine import host_memory, machine, topology, usable_cores, visible
 from common.python.base.manifest import collect, git_state, relevant_environment, sources_of
 from common.python.base.results import Manifest
-
-
-@pytest.fixture
-def nvml(monkeypatch: pytest.MonkeyPatch) -> FakeNvml:
-    fake = fake_nvml()
-    monkeypatch.setitem(sys.modules, "pynvml", fake)
-    monkeypatch.delenv("CUDA_VISIBLE_DEVICES", raising=False)
-    return fake
 
 
 def test_a_gpu_is_described_by_nvml(nvml: FakeNvml) -> None:
@@ -147,12 +138,6 @@ def test_a_manifest_tells_what_ran(tmp_path: Path, nvml: FakeNvml, monkeypatch: 
     assert made.versions["no-such-package"] is None
     assert (made.targets, made.options["warmup"], made.seed, len(made.machine.gpus)) == (["ch07"], None, 3, 3)
     assert Manifest.model_validate_json(made.model_dump_json()) == made
-
-
-def git(root: Path, *arguments: str) -> str:
-    identity = ["-c", "user.name=a", "-c", "user.email=a@b.c", "-c", "commit.gpgsign=false"]
-    done = subprocess.run(["git", "-C", str(root), *identity, *arguments], capture_output=True, text=True, check=True)
-    return done.stdout.strip()
 
 
 def test_git_tells_the_commit_and_whether_files_differ_from_it(tmp_path: Path) -> None:

@@ -5,7 +5,7 @@ import io
 from pathlib import Path
 
 import pytest
-from synthetic_run import host
+from synthetic_run import host, program
 from typer.testing import CliRunner, Result
 
 import tools.analysis.memory_counters as counters
@@ -33,9 +33,8 @@ def page(*variants: str) -> str:
 
 
 def run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, printed: str, *targets: str, code: int = 0) -> Result:
-    ncu = tmp_path / "ncu"
-    ncu.write_text(f"#!/bin/bash\necho \"$@\" >> {tmp_path}/calls\ncat <<'END'\n{printed}\nEND\nexit {code}\n")
-    ncu.chmod(0o755)
+    told = f"#!/bin/bash\necho \"$@\" >> {tmp_path}/calls\ncat <<'END'\n{printed}\nEND\nexit {code}\n"
+    ncu = program(tmp_path / "ncu", told)
     monkeypatch.setattr(counters, "find_program", lambda name: ncu)
     monkeypatch.setattr(counters, "machine", lambda: HERE)
     monkeypatch.setattr(counters, "compile_source", lambda source, arch: None)

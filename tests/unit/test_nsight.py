@@ -11,6 +11,7 @@ from typing import Any
 
 import pytest
 from small_tree import ROOT, alive, until
+from synthetic_run import program, written
 
 from common.python.base.results import PairResult, Why
 from common.python.corpus.discovery import Pair, find_pairs
@@ -57,10 +58,8 @@ class Place:
     result: PairResult
 
     def tool(self, name: str, body: str) -> None:
-        path = self.folder / "bin" / name
-        path.parent.mkdir(exist_ok=True)
-        path.write_text(f'#!/bin/sh\nHERE={self.folder}\necho "$@" >> $HERE/{name}.calls\n{body}\n')
-        path.chmod(0o755)
+        told = f'#!/bin/sh\nHERE={self.folder}\necho "$@" >> $HERE/{name}.calls\n{body}\n'
+        program(self.folder / "bin" / name, told)
 
     def calls(self, name: str) -> list[str]:
         path = self.folder / f"{name}.calls"
@@ -73,11 +72,8 @@ class Place:
 
 @pytest.fixture
 def place(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Place:
-    chapter = tmp_path / "root" / "ch01"
-    chapter.mkdir(parents=True)
-    for name in ("baseline_x", "optimized_x"):
-        (chapter / f"{name}.py").write_text('"""Doubles every element."""\n')
-    (pair,) = find_pairs(tmp_path / "root")
+    files = {f"ch01/{role}_x.py": '"""Doubles every element."""\n' for role in ("baseline", "optimized")}
+    (pair,) = find_pairs(written(tmp_path / "root", files))
     result = PairResult(chapter="ch01", name="x", status="measured", verdict="faster", device="NVIDIA H200")
     result.variants = new_result(pair, "cpu").variants
     for row in result.variants:

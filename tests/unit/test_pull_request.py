@@ -12,7 +12,7 @@ from textwrap import dedent
 
 import pytest
 from small_tree import Tree
-from synthetic_run import HOSTILE, ROOT, manifest, pair, refused, summary, variant, write_run, written
+from synthetic_run import HOSTILE, ROOT, git, manifest, pair, program, refused, summary, variant, write_run, written
 from typer.testing import CliRunner
 
 from common.python.base.results import Interval, PairResult
@@ -22,11 +22,6 @@ from tools.analysis.pull_request import FIXED, MARKER, MOST_LINES, app, comment_
 WORKFLOW = (ROOT / ".github" / "workflows" / "gpu.yml").read_text()
 MODEL = "from common.models.m import double\n\ndef prepare(a):\n    return lambda: double(a)\n"
 SAME, SLOWER, FASTER = ((1.0, 0.998, 1.002), (0.9, 0.89, 0.91), (1.2, 1.19, 1.21))
-
-
-def git(root: Path, *words: str) -> str:
-    who = ("-c", "user.name=a", "-c", "user.email=a@b")
-    return subprocess.run(["git", "-C", root, *who, *words], check=True, capture_output=True, text=True).stdout
 
 
 def commit(root: Path) -> None:
@@ -231,13 +226,10 @@ class Runner:
 @pytest.fixture
 def runner(tree: Tree, tmp_path: Path) -> Runner:
     place = tree.root / ".venv" / "bin"
-    place.mkdir(parents=True)
     runner = Runner(tree.root, tmp_path / "log", tmp_path / "outputs")
     for name in ("make", "gh", "benchmark_cli"):
-        (place / name).write_text(STANDS_IN.format(python=sys.executable, log=str(runner.log)))
-        (place / name).chmod(0o755)
-    (place / "python").write_text(f'#!/bin/sh\nexec {sys.executable} "$@"\n')
-    (place / "python").chmod(0o755)
+        program(place / name, STANDS_IN.format(python=sys.executable, log=str(runner.log)))
+    program(place / "python", f'#!/bin/sh\nexec {sys.executable} "$@"\n')
     return runner
 
 
@@ -272,7 +264,7 @@ def test_the_named_targets_are_measured(runner: Runner, tmp_path: Path) -> None:
 def test_a_pull_request_is_measured_against_its_base_and_has_one_comment(runner: Runner, tmp_path: Path) -> None:
     (runner.root / "ch01" / "optimized_x.py").open("a").write("# new\n")
     commit(runner.root)
-    base = git(runner.root, "rev-parse", "--short=12", "HEAD^1").strip()
+    base = git(runner.root, "rev-parse", "--short=12", "HEAD^1")
     runner.step("compare", "Set up")
     runner.step("compare", "Choose what to measure")
     assert runner.outputs.read_text() == f"base={base}\n"

@@ -5,7 +5,7 @@ import sys
 from pathlib import Path
 
 import pytest
-from synthetic_run import host
+from synthetic_run import host, program
 
 from common.python import requirements
 from common.python.base.machine import Gpu, Machine
@@ -62,9 +62,7 @@ def test_a_misspelt_target_is_an_error_and_no_reason_to_skip() -> None:
 
 
 def test_modules_tools_and_headers_that_exist_are_met(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    tool = tmp_path / "a-tool"
-    tool.write_text("#!/bin/sh\n")
-    tool.chmod(0o755)
+    program(tmp_path / "a-tool", "#!/bin/sh\n")
     monkeypatch.setenv("PATH", str(tmp_path))
     assert unmet(needs(modules=["json", "json.decoder"], tools=["a-tool"], headers=["kernel.cuh"]), machine()) == []
 
@@ -128,8 +126,7 @@ def test_memory_that_takes_the_flag_is_no_disk(
 ) -> None:
     real = os.open
     monkeypatch.setattr(os, "open", lambda path, flags, *rest, **how: real(path, flags & ~os.O_DIRECT, *rest, **how))
-    (tmp_path / "stat").write_text(f"#!/bin/sh\necho {kind}\n")
-    (tmp_path / "stat").chmod(0o755)
+    program(tmp_path / "stat", f"#!/bin/sh\necho {kind}\n")
     monkeypatch.setenv("PATH", str(tmp_path))
     assert reads_directly(tmp_path) == reads
 

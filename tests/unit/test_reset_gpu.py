@@ -11,8 +11,9 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+from synthetic_run import ROOT, program
 
-SCRIPT = Path(__file__).resolve().parents[2] / "reset-gpu.sh"
+SCRIPT = ROOT / "reset-gpu.sh"
 TOOLS = ("awk", "bash", "cat", "cut", "env", "grep", "paste", "ps", "sed", "sleep", "sort", "tr", "wc")
 ONE = "0, GPU-aaaa, NVIDIA H200"
 TWO = f"{ONE}\n1, GPU-bbbb, NVIDIA H200"
@@ -52,8 +53,7 @@ class Bench:
             assert found is not None, name
             (place / "bin" / name).symlink_to(found)
         for name, text in (("nvidia-smi", NVIDIA_SMI), ("kill", KILL.replace("@KILL@", real))):
-            (place / "bin" / name).write_text(text)
-            (place / "bin" / name).chmod(0o755)
+            program(place / "bin" / name, text)
         self.gpus(ONE)
         self.user(user)
         (place / "pids").write_text("")
@@ -63,8 +63,7 @@ class Bench:
         (self.place / "gpus").write_text(f"{text}\n")
 
     def user(self, number: int) -> None:
-        (self.place / "bin" / "id").write_text(f"#!/usr/bin/env bash\necho {number}\n")
-        (self.place / "bin" / "id").chmod(0o755)
+        program(self.place / "bin" / "id", f"#!/usr/bin/env bash\necho {number}\n")
 
     def on_it(self, process: "subprocess.Popen[bytes]") -> None:
         (self.place / "pids").write_text(f"{process.pid}\n")

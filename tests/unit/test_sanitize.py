@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 from fault_suite import with_callers
 from small_tree import Tree, alive, doing, until
-from synthetic_run import ROOT, host
+from synthetic_run import ROOT, host, program
 
 import tools.testing.sanitize as sanitize
 from common.python.base.machine import Gpu
@@ -78,10 +78,7 @@ def kernels_of(library: Library) -> list[KernelUse]:
 @pytest.fixture
 def stand_in(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """The folder of a compute-sanitizer on the PATH whose reports are clean, on a machine with an H200."""
-    folder = tmp_path / "bin"
-    folder.mkdir()
-    (folder / "compute-sanitizer").write_text(STAND_IN)
-    (folder / "compute-sanitizer").chmod(0o755)
+    folder = program(tmp_path / "bin" / "compute-sanitizer", STAND_IN).parent
     for tool in TOOLS:
         (folder / f"{tool}.report").write_text(NO_RACE if tool == "racecheck" else CLEAN)
     monkeypatch.setenv("PATH", f"{folder}:{os.environ['PATH']}")

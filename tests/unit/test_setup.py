@@ -6,8 +6,7 @@ from pathlib import Path
 
 import pytest
 from packaging.requirements import Requirement
-
-ROOT = Path(__file__).resolve().parents[2]
+from synthetic_run import ROOT, program
 
 
 def setup(*options: str, **environment: str) -> "subprocess.CompletedProcess[str]":
@@ -25,8 +24,7 @@ def test_a_wrong_option_is_one_line_and_exit_code_2(options: list[str]) -> None:
 
 def test_a_dry_run_only_prints(tmp_path: Path) -> None:
     for name in ("apt-get", "curl", "dpkg", "sudo"):
-        (tmp_path / name).write_text(f"#!/bin/sh\ntouch {tmp_path}/ran\n")
-        (tmp_path / name).chmod(0o755)
+        program(tmp_path / name, f"#!/bin/sh\ntouch {tmp_path}/ran\n")
     done = setup("--system", "--dry-run", PATH=f"{tmp_path}:/usr/bin:/bin")
     assert not (tmp_path / "ran").exists()
     if done.returncode:  # a distribution that it does not know

@@ -1,22 +1,14 @@
 import math
 import os
 import re
-import sys
 
 import pytest
-from fake_nvml import FakeNvml, fake_nvml, refuse
+from fake_nvml import FakeNvml, refuse
 from synthetic_run import ROOT
 
 from common.python.base.results import Block, Telemetry
 from common.python.stats.host_pace import pace_reach
 from common.python.timing.telemetry import Monitor, harmful, worst
-
-
-@pytest.fixture
-def nvml(monkeypatch: pytest.MonkeyPatch) -> FakeNvml:
-    fake = fake_nvml()
-    monkeypatch.setitem(sys.modules, "pynvml", fake)
-    return fake
 
 
 @pytest.mark.parametrize("uuid", ["GPU-aa11", "aa11"])
