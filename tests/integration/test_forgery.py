@@ -54,13 +54,6 @@ def test_half_an_answer_or_a_closed_connection_does_not_make_the_parent_wait(
     assert time.monotonic() - started < 4.0 + late_s()
 
 
-def test_a_printed_result_is_a_line_in_the_log(hire: Hire, capfd: pytest.CaptureFixture[str]) -> None:
-    worker = hire(doing(f"print({FAKE!r}, flush=True)"))
-    prepare(worker)
-    assert FAKE in worker.log.read_text()
-    assert capfd.readouterr() == ("", "")
-
-
 def test_a_worker_holds_no_file_of_the_parent_but_its_own_log(tree: Tree, hire: Hire) -> None:
     """The journal, a result and a lock are open in the parent while the worker starts and works."""
     (tree.root / "artifacts").mkdir(parents=True)

@@ -1,8 +1,8 @@
 """A suite leaves a journal that can be gone on from, files that hold every number, and a row for whatever happened."""
 
 import os
+import re
 import time
-from hashlib import sha256
 from pathlib import Path
 from textwrap import dedent
 
@@ -10,7 +10,7 @@ import pytest
 from small_tree import HONEST, SPINS, WRONG, Tree, doing, late_s, row
 
 from common.python.base.machine import crowding
-from common.python.base.results import Manifest, PairResult, Summary
+from common.python.base.results import PairResult, Summary
 from common.python.base.toolkit import find_nvcc
 from common.python.run import session
 from common.python.stats.host_pace import pace_deviation, usual_pace_us
@@ -80,19 +80,6 @@ def test_the_artifacts_have_the_names_of_the_design(done: Tree) -> None:
         assert "optimized_crash" in (done.folder / table).read_text()
 
 
-def test_the_manifest_says_what_ran_where_and_from_which_sources(done: Tree) -> None:
-    manifest = Manifest.model_validate_json((done.folder / "manifest.json").read_text())
-    assert manifest == summary(done).manifest
-    assert manifest.targets == ["ch01", "ch02", "ch03", "ch04:last"]
-    assert (manifest.seed, manifest.options["iterations"], manifest.options["warmup"]) == (7, 6, 0)
-    assert manifest.machine.gpus == []
-    assert manifest.versions["torch"]
-    assert manifest.environment["TRITON_INTERPRET"] == "1"
-    source = done.root / "ch02" / "optimized_crash.py"
-    assert manifest.sources[str(source)] == sha256(source.read_bytes()).hexdigest()
-    assert len([name for name in manifest.sources if "/ch0" in name]) == 9
-
-
 def test_resume_does_not_measure_a_single_file_again(tree: Tree) -> None:
     tree.pair("ch01:x")
     tree.run("ch01/optimized_x.py")
@@ -110,8 +97,9 @@ def test_a_pairs_time_limit_grows_with_the_machines_load(tree: Tree, monkeypatch
 
 
 def test_a_pair_that_hangs_ends_within_two_seconds_of_its_limit_whatever_went_before(tree: Tree) -> None:
-    """The limit is that of the pair from its beginning, and holds where no Python runs any more."""
-    tree.pair("ch01:a", HONEST.replace("(a):", "(a):\n        __import__('time').sleep(3)"), optimized=doing(SPINS))
+    """The limit is that of the pair from its beginning, and holds where no Python runs in either of two workers."""
+    slow, hang = HONEST.replace("(a):", "(a):\n        __import__('time').sleep(3)"), doing(SPINS)
+    tree.pair("ch01:a", slow, fields="isolated=True,", optimized=hang, second=hang)
     tree.pair("ch01:b")
     heard: dict[tuple[str, str], float] = {}
 
@@ -122,7 +110,7 @@ def test_a_pair_that_hangs_ends_within_two_seconds_of_its_limit_whatever_went_be
     limit_s, took_s = 0.05 * 120, heard["ch01:a", "done"] - heard["ch01:a", "start"]
     assert limit_s <= sum(finished.pairs[0].seconds.values()) <= took_s < limit_s + late_s()
     assert [result.status for result in finished.pairs] == ["failed", "measured"]
-    assert "during its first step at optimized_a.py:" in (finished.pairs[0].reason or "")
+    assert re.search(r"during its first step at optimized_a(__\w+)?\.py:", finished.pairs[0].reason or "")
 
 
 @pytest.mark.skipif(find_nvcc() is None, reason="needs nvcc")
