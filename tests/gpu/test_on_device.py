@@ -8,8 +8,11 @@ import pytest
 import torch
 from small_tree import Tree
 from test_cheats import PROBLEMS, REFUSED
+from torch import Tensor
 
 from common.python.base.results import PairResult
+from common.python.profile.profiled_why import why
+from common.python.proof.preparation import Prepared
 from common.python.run.options import Options
 from common.python.run.suite import open_suite
 from common.python.timing.clock import GpuClock
@@ -17,6 +20,7 @@ from common.python.timing.telemetry import Monitor
 from common.python.workload import Draw
 from tools.selftest.tree import lay_cheats
 
+MIB = 2**20
 HUGE = """
     def prepare(a):
         held = torch.empty({gib} << 30, dtype=torch.uint8, device=a.device)
@@ -110,3 +114,26 @@ def test_variants_too_large_for_one_memory_run_in_turn(tmp_path: Path) -> None:
     assert any(re.search("do not fit in memory together", note) for note in result.notes)
     assert result.variants[1].why is not None
     assert result.variants[1].why.peak_bytes == pytest.approx(gib << 30, rel=0.01)
+
+
+def test_a_step_whose_tensors_grow_reserves_more_than_it_uses(tmp_path: Path) -> None:
+    """As the allocator counts it: what it gave out, or, in a process of its own, what it reserved."""
+
+    def step() -> Tensor:
+        for size in (30, 40, 50):  # each is freed before the next, which does not fit where it was
+            torch.empty(size * MIB, dtype=torch.uint8, device="cuda")
+        return torch.empty((), device="cuda")
+
+    torch.cuda.empty_cache()
+    peaks = []
+    for isolated in (False, True):
+        told = why(
+            [Prepared("growing", step, {}, 0.0, 0.0)],
+            torch.device("cuda"),
+            tmp_path / "trace.json",
+            print,
+            isolated=isolated,
+        )
+        peaks.append((told["growing"].peak_bytes or 0.0) / MIB)
+    assert 50 <= peaks[0] < 52
+    assert 120 <= peaks[1] < 124

@@ -6,11 +6,12 @@ from pathlib import Path
 
 import pytest
 import typer
+from synthetic_run import ROOT
+from typer.testing import CliRunner
 
+from tools import transformer_engine_wheel as builder
 from tools.cli.benchmark_cli import app
 from tools.cli.options import repeated
-
-ROOT = Path(__file__).resolve().parents[2]
 
 
 def test_a_wrong_word_is_one_line_and_exit_code_2() -> None:
@@ -47,3 +48,23 @@ def test_a_script_is_its_command_by_the_interpreter_that_is_named(script: str, t
     done = subprocess.run(command, capture_output=True, text=True, check=False, env=environment)
     told = f"{script}: PYTHON=/nowhere/python is no program\n"
     assert (done.returncode, done.stdout, done.stderr) == (2, "", told)
+
+
+@pytest.mark.parametrize(
+    ("version", "reference"),
+    [("2.17", "v2.17"), ("2.8.0", "v2.8.0"), ("v2.8.0+40c69e7", "v2.8.0+40c69e7"), ("40c69e7", "40c69e7")],
+)
+def test_a_release_a_tag_or_a_commit_is_what_pip_would_build(
+    version: str, reference: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(builder, "environment", lambda tools: {"NVTE_FRAMEWORK": "pytorch"})
+    done = CliRunner().invoke(builder.app, [version, "--dry-run", "--root", str(tmp_path)])
+    assert done.exit_code == 0
+    assert f"git+{builder.REPOSITORY}@{reference}\n" in done.stdout.replace("'", "")
+    assert not (tmp_path / "build").exists()
+
+
+@pytest.mark.parametrize("version", ["main", "2", "40c69e", "v2.8;x"])
+def test_what_is_none_of_them_is_one_line_and_2(version: str) -> None:
+    done = CliRunner().invoke(builder.app, [version, "--dry-run"])
+    assert (done.exit_code, done.stderr.count("\n")) == (2, 1)

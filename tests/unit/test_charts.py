@@ -1,8 +1,10 @@
 """Charts measured as they are drawn: where their points stand, what their words say, whose colours they take."""
 
+import json
 import math
 import re
 from collections.abc import Iterator
+from pathlib import Path
 from xml.etree import ElementTree
 
 import pytest
@@ -20,6 +22,7 @@ from common.python.report.charts import (
     standing_alone,
     timeline_chart,
 )
+from tools.documentation.timeline import SIDES, main
 
 SVG = "{http://www.w3.org/2000/svg}"
 TWO = {"baseline": 400.0, "optimized": 40.0}
@@ -186,3 +189,24 @@ def test_a_file_stands_alone_in_light_and_dark_and_fetches_nothing() -> None:
         assert f"{name}:" in light
         assert f"{name}:" in dark
     assert not re.search(r"https?://(?!www\.w3\.org/)|<script|@import|url\(", text)
+
+
+def test_a_picture_is_made_of_both_traces_and_a_missing_one_is_named(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    words = [str(tmp_path), "ch11:x", str(tmp_path / "x.svg")]
+    with pytest.raises(SystemExit, match="2"):
+        main(words)
+    assert "baseline_x.trace.json is not there" in capsys.readouterr().err
+    folder = tmp_path / "ch11_x" / "profiles"
+    folder.mkdir(parents=True)
+    kernel = {"ph": "X", "cat": "kernel", "name": "k", "ts": 5, "dur": 3, "args": {"stream": 7}}
+    for events in ([], [kernel]):
+        for side in SIDES:
+            (folder / f"{side}_x.trace.json").write_text(json.dumps({"traceEvents": events}))
+        if not events:
+            with pytest.raises(SystemExit, match="2"):
+                main(words)
+            assert "traces without a kernel" in capsys.readouterr().err
+    main(words)
+    assert "optimized, stream 1" in (tmp_path / "x.svg").read_text()

@@ -1,10 +1,28 @@
+"""What samples become; host memory and disk are measured for real here, at sizes that take milliseconds."""
+
+import fcntl
+import os
+import tempfile
 from collections.abc import Iterator
+from pathlib import Path
 
 import pytest
 from triton.runtime.errors import OutOfResources
 
 from common.python.base.results import Telemetry
-from common.python.peaks.sampling import Series, Step, Way, best_way, median_interval, summarise
+from common.python.peaks import host
+from common.python.peaks.host import CHUNK, MIB, DiskFile, memory_ways
+from common.python.peaks.sampling import (
+    Series,
+    Step,
+    Unavailable,
+    Way,
+    best_way,
+    host_timer,
+    median_interval,
+    summarise,
+)
+from common.python.requirements import reads_directly
 
 
 # The ranks of the usual table of nonparametric intervals of a median, for 95%.
@@ -56,3 +74,38 @@ def test_a_way_that_fails_is_named_and_where_all_fail_each_says_why() -> None:
     none = Bench(a=-1.0, b=-1.0)
     with pytest.raises(RuntimeError, match="a: a is not supported; b: b is not supported"):
         best_way("fp8", "FLOP/s", none.ways(), none.timer, 1.0)
+
+
+@pytest.mark.parametrize("name", host.BUFFERS)
+def test_host_memory_is_measured_at_a_rate_that_memory_has(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(host, "buffer_bytes", lambda: 16 * MIB)
+    found = best_way(name, "B/s", memory_ways(name), host_timer(), 0.02)
+    assert 0.2e9 < found.value < 5e12  # from a busy embedded board to a cache
+    assert (found.low or 0) <= found.value <= (found.high or 0) <= (found.fastest or 0)
+    assert "threads" in found.method
+
+
+@pytest.mark.parametrize(("memory_gib", "buffer"), [(64, 1024), (1, 64), (0.01, 8)])
+def test_a_buffer_is_what_memory_allows(memory_gib: float, buffer: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(host, "host_memory", lambda: int(memory_gib * 1024 * MIB))
+    assert host.buffer_bytes() == buffer * MIB
+
+
+@pytest.mark.skipif(not reads_directly(Path(tempfile.gettempdir())), reason="the scratch folder takes no O_DIRECT")
+def test_what_is_written_to_the_disk_is_read_back(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(host, "BATCHES", 2)
+    disk = DiskFile()
+    written = [bytes(page) for page in disk.pages]
+    disk.move(write=True)
+    disk.move(write=True)  # the file's end: the next batch is the first one again
+    for page in disk.pages:
+        page[:] = bytes(CHUNK)
+    disk.move(write=False)
+    assert [bytes(page) for page in disk.pages] == written
+    assert fcntl.fcntl(disk.file, fcntl.F_GETFL) & os.O_DIRECT
+
+
+def test_where_the_scratch_folder_is_on_no_disk_there_is_no_peak_of_one(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(host, "reads_directly", lambda folder: False)
+    with pytest.raises(Unavailable, match="is none: set TMPDIR"):
+        DiskFile()

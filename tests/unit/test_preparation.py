@@ -1,4 +1,4 @@
-"""Inputs are refilled in place, every variant gets what it may have, and errors say whose they are and where."""
+"""Inputs are refilled in place, every variant gets what it may have, errors say whose they are and where."""
 
 import random
 import time
@@ -14,7 +14,7 @@ from torch import Tensor
 
 from common.python.base.results import BEFORE
 from common.python.proof.comparison import Rejected
-from common.python.proof.preparation import Preparation, Prepared, VariantError, clone, free
+from common.python.proof.preparation import Preparation, Prepared, VariantError, clone, compilation, free
 from common.python.proof.trials import prove
 from common.python.workload import Step
 
@@ -246,3 +246,27 @@ def test_a_variant_that_loses_the_device_ends_the_round_and_is_named(
     with pytest.raises(VariantError, match="an illegal memory access") as told:
         prep.prepare_all({"b": faulty, "c": faulty, "d": faulty})
     assert (len(lost), told.value.who in "bcd") == (1, True)
+
+
+def broken(x: Tensor) -> Tensor:
+    doubled = x * 2
+    if doubled.sum() > 0:  # the graph breaks: the host must know
+        doubled = doubled + 1
+    return doubled.cos()
+
+
+def test_graphs_and_breaks_inside_are_counted_and_earlier_ones_are_not() -> None:
+    torch.compile(broken, backend="eager")(torch.ones(4))
+    torch._dynamo.reset()
+    with compilation() as told:
+        torch.compile(broken, backend="eager")(torch.ones(4))
+    assert (told["graphs"], told["graph breaks"], told["graphs from the cache"]) == (2, 1, 0)
+    assert 0 < told["compilation s"] < 60
+
+
+def test_what_was_compiled_already_is_not_told_again() -> None:
+    compiled = torch.compile(lambda x: x + 1, backend="eager")
+    compiled(torch.ones(4))
+    with compilation() as told:
+        compiled(torch.ones(4))
+    assert told == {}
