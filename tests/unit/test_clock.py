@@ -1,16 +1,23 @@
 """Whatever of the clocks a pair replaces is named and put back; the clocks themselves are tested on a GPU."""
 
+import gc
 import os
 import subprocess
 import sys
 import time
+import weakref
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+import torch
+from small_workload import Prepares, workload
+from torch import Tensor
 
 from common.python.proof import originals
 from common.python.timing import clock
+from common.python.timing.sampler import Sampler
+from common.python.workload import Step
 
 
 @pytest.fixture(autouse=True)
@@ -67,3 +74,23 @@ def test_the_cpus_clock_reads_its_steps_and_not_what_comes_before(monkeypatch: p
     monkeypatch.setattr(clock, "now_ns", lambda: now[0])
     reading = clock.CpuClock().wall(lambda: passes(2_000), 3, lambda: now.append(now.pop() + 10**9))
     assert (reading, reading.device_us()) == (clock.Reading(host_us=6.0, wall_us=6.0), None)
+
+
+def test_outputs_are_not_kept_alive(prepared: Prepares) -> None:
+    alive: list[weakref.ref[Tensor]] = []
+
+    def fresh(x: Tensor, w: Tensor) -> Step:
+        def step() -> Tensor:
+            assert sum(one() is not None for one in alive) <= 1, "at most the output of the last proof"
+            alive.append(weakref.ref(out := torch.matmul(x, w)))
+            return out
+
+        return step
+
+    prep = prepared(workload(), a=fresh)
+    sampler = Sampler(clock.CpuClock(), "device")
+    sampler.warm(prep, ["a"], 0.0)
+    taken = sampler.block(prep, ["a", "a", "a"], 8, [0])
+    assert taken["proofs"]["a"][0].reason is None
+    gc.collect()
+    assert sum(one() is not None for one in alive) <= 1

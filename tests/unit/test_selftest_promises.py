@@ -1,19 +1,27 @@
 """The arithmetic of each experiment: an honest harness keeps its promise, one with a planted fault does not."""
 
+import ast
+import subprocess
+import sys
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
+from pathlib import Path
 
 import numpy as np
 import pandas
 import pytest
 from synthetic_run import noisy_blocks, variant
 
-from common.python.base.results import PairResult, Status, Verdict
+from common.python.base.results import CONTROL, PairResult, Status, Verdict
+from common.python.corpus.discovery import find_pairs
+from common.python.corpus.targets import pair_name
 from tools.selftest import cheats, others, truth
 from tools.selftest.cheats import Caught
 from tools.selftest.promises import Promise, clopper_pearson, promised_share
 from tools.selftest.sessions import Outcome, outcomes
-from tools.selftest.tree import Lane
+from tools.selftest.tree import CHAPTERS, OWN, PAUSED, SUBJECTS, Lane, lay_lanes
+from tools.selftest.tree import PLANTED as PLANTED_STEP
+from tools.selftest.truth import SPIN_US
 
 TWINS = [Lane("a", "b", 0.0), Lane("c", "d", 0.0)]
 PLANTED = [Lane("a", "p1", 0.005), Lane("b", "p2", 0.01), Lane("c", "p3", 0.02), Lane("d", "p4", 0.05)]
@@ -214,3 +222,42 @@ def test_who_cheats_and_who_was_refused(
     row = variant("optimized_x", label=label, status=status, verdict=verdict)
     result = PairResult(chapter="ch01", name="x", status="measured", device="cpu", variants=[row])
     assert [(one.honest, one.refused) for one in cheats.caught(result, cheating)] == ([told] if told else [])
+
+
+# The trees that it lays out: ordinary pairs, whose comparisons share no variant.
+
+ALL = [*SUBJECTS, PLANTED_STEP, PAUSED]
+ENDS = (("baseline", ""), ("optimized", ""), ("optimized", "__lane1"))
+
+
+@pytest.mark.parametrize("baseline", ALL, ids=lambda path: path.stem)
+def test_every_subject_exists_and_is_laid_out_as_a_sound_pair(baseline: Path, tmp_path: Path) -> None:
+    laid = lay_lanes(tmp_path, baseline, [0.0, 0.0])
+    names = [variant.name for variant in laid.pair.variants]
+    assert names == [f"{start}_{pair_name(baseline.stem)}{end}" for start, end in ENDS]
+    assert [variant.problem for variant in laid.pair.variants] == [None] * 3
+    assert len({variant.required.sm for variant in laid.pair.variants}) == 1, "a twin needs what its baseline needs"
+    assert find_pairs(tmp_path) == [laid.pair]
+
+
+def test_no_variant_is_in_two_lanes_and_the_control_is_in_one(tmp_path: Path) -> None:
+    laid = lay_lanes(tmp_path, PLANTED_STEP, [0.005, 0.01, 0.02, 0.05], lever=0.2)
+    sides = [side for lane in laid.lanes for side in (lane.above, lane.below)]
+    assert len(sides) == len(set(sides)) == 8
+    assert laid.lanes[0].above == "baseline_planted"
+    assert laid.lanes[1].above == CONTROL
+    assert {*sides, "optimized_planted__lever"} == {v.name for v in laid.pair.variants} | {CONTROL}
+    assert (laid.lever.above, laid.lever.planted) == ("baseline_planted", 0.2)
+
+
+def test_the_spin_that_is_promised_is_the_one_that_its_kernel_does() -> None:
+    statements = ast.parse((OWN / "ch01" / "baseline_spin.py").read_text()).body
+    assert f"SPIN_US = {SPIN_US:.0f}" in map(ast.unparse, statements)
+
+
+def test_the_parent_imports_neither_torch_nor_a_pair() -> None:
+    code = "import sys, tools.selftest.command; print({name.split('.')[0] for name in sys.modules})"
+    done = subprocess.run([sys.executable, "-c", code], cwd=CHAPTERS, capture_output=True, text=True, check=True)
+    loaded = set(ast.literal_eval(done.stdout))
+    assert "pydantic" in loaded
+    assert not loaded & {"torch", "triton", "ch01"}
