@@ -84,6 +84,14 @@ class Fault:
         )
 
 
+SOUND = Fault(  # no fault: the same work over and over, and in the baseline twice as often
+    baseline="from functools import partial\nfrom ch01.problem import repeated\nprepare = partial(repeated, 200)",
+    prepare="out = torch.empty_like(a)",
+    step="for _ in range(100):\n    torch.add(a, a, out=out)",
+    answer="out",
+)
+
+
 @dataclass(frozen=True)
 class Done:
     """A run of the pairs in `root` that has ended: how, with what, after how long, and what it left."""
@@ -113,11 +121,13 @@ class Done:
 def copied(folder: Path, chapter: str, faults: Mapping[str, Fault]) -> Path:
     """A copy of the matrix to run, since one pair deletes its source, with these faults in a chapter of it."""
     root = with_callers(MATRIX, folder / "root")
-    kernels = {pair_name(path.stem): Fault() for path in (root / chapter).glob("*.cu")}
-    for name, fault in (kernels | {**faults}).items():
-        (root / chapter / f"baseline_{name}.py").write_text(BASELINE.format(baseline=fault.baseline))
-        if name not in kernels:
-            (root / chapter / f"optimized_{name}.py").write_text(fault.source(chapter, name))
+    kernels = {f"{chapter}:{pair_name(path.stem)}": Fault() for path in (root / chapter).glob("*.cu")}
+    pairs = kernels | {f"{chapter}:{name}": fault for name, fault in faults.items()} | dict.fromkeys(HEALTHY, SOUND)
+    for key, fault in pairs.items():
+        place, name = root / key.split(":")[0], key.split(":")[1]
+        (place / f"baseline_{name}.py").write_text(BASELINE.format(baseline=fault.baseline))
+        if key not in kernels:
+            (place / f"optimized_{name}.py").write_text(fault.source(place.name, name))
     return root
 
 

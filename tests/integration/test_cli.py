@@ -223,11 +223,6 @@ def test_an_option_out_of_its_range(small: Tree, words: list[str], right: str) -
     assert_usage(run(small, "ch01:doubles", *words), words[0], right)
 
 
-def test_a_measured_time_that_is_no_number_is_refused() -> None:
-    assert_usage(cli("estimate", "8B", "--gpu", "H200", "--measured-ms", "nan"), "nan is no number")
-    assert_usage(cli("estimate", "8B", "--gpu", "H200", "--weights-bytes", "0"), "1e-09<=x<=1e+30")
-
-
 def test_a_command_that_does_not_exist_and_none_at_all() -> None:
     assert_usage(cli("rum"), "Did you mean 'run'?")
     assert_usage(started(), "Missing command", "--help")

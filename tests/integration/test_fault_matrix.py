@@ -1,8 +1,8 @@
 """Whatever a pair does ends as one row with its reason, and neither the healthy pairs nor the machine feel it.
 
 One suite, as a user runs it, goes through every fault that a CPU can have, beside two healthy pairs: those of FAULTS,
-written where it runs, and those of tests/faults/matrix. Hung pairs end after 0.07 x 120 s, which is far longer than any
-other pair there takes.
+written where it runs, and a large output of tests/faults/matrix. What hangs ends after 0.07 x 120 s, which is far
+longer than any other pair there takes.
 """
 
 import xml.etree.ElementTree

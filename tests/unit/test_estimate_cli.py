@@ -72,6 +72,8 @@ def test_a_step_faster_than_its_floor_is_doubted_loudly_beyond_what_peaks_wander
         (["8B", *H200, "--measured-ms", "1", "--measured-tokens-per-s", "1"], "give one of --measured-ms and"),
         (["8B", *H200, "--measured-ms", "1", "--phase", "decoding"], "is not one of 'decode', 'prefill', 'train'"),
         (["8B", *H200, "--phase", "train"], "--phase goes with it"),
+        (["8B", *H200, "--measured-ms", "nan"], "nan is no number"),
+        (["8B", *H200, "--weights-bytes", "0"], "1e-09<=x<=1e+30"),
     ],
 )
 def test_wrong_input_is_one_line_that_says_what_would_be_right(words: list[str], told: str) -> None:

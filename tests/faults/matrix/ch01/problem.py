@@ -18,7 +18,7 @@ def prepare(a: Tensor) -> Step:
     return lambda: a * 2
 
 
-def prepare_repeated(times: int, a: Tensor) -> Step:
+def repeated(times: int, a: Tensor) -> Step:
     """The same work, over and over."""
     out = torch.empty_like(a)
 
