@@ -17,12 +17,10 @@ from typing import Annotated
 
 import typer
 
-from common.python.base.toolkit import find_nvcc, nvcc_version
-from tools.cli.benchmark_cli import ended
-from tools.cli.exits import FAILED, PLAIN, exits, usage
+from common.python.base.toolkit import ROOT, find_nvcc, nvcc_version
+from tools.cli.exits import FAILED, PLAIN, ended, exits
 from tools.cli.options import RootOption
 
-ROOT = Path(__file__).resolve().parents[1]
 PROGRAM = "build_transformer_engine_wheel.sh"
 REPOSITORY = "https://github.com/NVIDIA/TransformerEngine.git"
 # What its pyproject.toml asks for beside frameworks and pip. They are not installed beside torch, but in a folder of
@@ -36,16 +34,16 @@ WHAT = "A release of NVIDIA/TransformerEngine (2.17), a tag (v2.8.0+40c69e7) or 
 
 
 @app.command(help=__doc__)
+@exits(PROGRAM)
 def build(
     version: Annotated[str, typer.Argument(help=WHAT)],
     dry_run: Annotated[bool, typer.Option("--dry-run", help="Print what would be run, and run nothing.")] = False,
     root: RootOption = ROOT,
 ) -> None:
     if not re.fullmatch(rf"{RELEASE}|v{RELEASE}[\w.+-]*|{COMMIT}", version):
-        raise usage(f"{version!r} is no release, tag or commit: write it as 2.17, v2.17 or 40c69e7", PROGRAM)
+        raise ValueError(f"{version!r} is no release, tag or commit: write it as 2.17, v2.17 or 40c69e7")
     work = root / "build" / "transformer_engine"
-    with exits(PROGRAM):
-        changed = environment(work / "tools")
+    changed = environment(work / "tools")
     reference = f"v{version}" if re.fullmatch(RELEASE, version) else version
     pip, wheels = [sys.executable, "-m", "pip"], work / "wheel"
     options = ["--no-build-isolation", "--no-deps", "--no-cache-dir", "--wheel-dir", str(wheels)]

@@ -9,7 +9,6 @@ import math
 import os
 import time
 from collections.abc import Iterator
-from contextlib import ExitStack
 from pathlib import Path
 
 import pynvml
@@ -182,5 +181,5 @@ def test_the_suites_time_holds_to_within_two_seconds_while_a_kernel_never_ends(
 def test_a_second_run_on_the_gpu_is_told_who_holds_it(root: Path, measured: Survey, tmp_path: Path) -> None:
     asked = Options([HEALTHY[0]], root=root, artifacts_dir=tmp_path)
     busy = pytest.raises(Busy, match=f"GPU {measured.uuid} is in use by pid {os.getpid()} ")
-    with hold(measured.uuid, print, wait=False), ExitStack() as stack, busy:
-        open_suite(asked, lambda phase, result: None, claim=claims(stack, wait=False))
+    with hold(measured.uuid, print, wait=False), claims(wait=False) as claim, busy:
+        open_suite(asked, lambda phase, result: None, claim=claim)

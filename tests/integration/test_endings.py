@@ -409,8 +409,7 @@ def test_the_second_run_says_who_holds_the_device_and_waits_or_ends_with_4(here:
 
 
 def test_each_gpu_has_a_lock_of_its_own_by_its_uuid(here: Tree) -> None:
-    with hold("GPU-12ab", print, wait=False), contextlib.ExitStack() as stack:
-        claim = claims(stack, wait=False)
+    with hold("GPU-12ab", print, wait=False), claims(wait=False) as claim:
         claim(None)
         claim("34cd")
         with pytest.raises(Busy, match=f"GPU 12ab is in use by pid {os.getpid()} "):

@@ -26,8 +26,7 @@ from common.python.regress.runs import alike, choose, run_folders
 from common.python.report.artifacts import Run, read_run
 from common.python.report.markdown import append_to_job_page
 from common.python.report.rows import gain_text
-from tools.cli.benchmark_cli import ended
-from tools.cli.exits import PLAIN, exits, usage
+from tools.cli.exits import PLAIN, ended, exits
 from tools.documentation.front_page import renew
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -38,6 +37,7 @@ app = typer.Typer(add_completion=False, **PLAIN)
 
 
 @app.command()
+@exits(PROGRAM)
 def analyze(
     artifacts_dir: Annotated[
         Path, typer.Option(help="Holds runs, of which the newest is taken; or one run's folder.")
@@ -53,24 +53,23 @@ def analyze(
     """A line a pair: met, improved, regressed, inconclusive, failed, new, missing or unsupported, and why."""
     failing = [] if fail_on is None else [word.strip() for word in fail_on.split(",")]
     if unknown := [word for word in failing if word not in STATUSES]:
-        raise usage(f"--fail-on {unknown[0]!r} is not a status: {', '.join(STATUSES)}", PROGRAM)
+        raise ValueError(f"--fail-on {unknown[0]!r} is not a status: {', '.join(STATUSES)}")
     if provisional and not update:
-        raise usage("--provisional goes with --update", PROGRAM)
-    with exits(PROGRAM):
-        folders = run_folders(artifacts_dir)
-        newest = read_run(folders[-1])
-        words = newest.summary.manifest.targets
-        if update and installed(root) and any(pair.chapter in CHAPTERS for pair in newest.summary.pairs):
-            raise ValueError(f"--update writes into the chapters' folders: {CHECKOUT_ONLY}")
-        device = device_of(newest.summary) or "cpu"
-        rows = hold_run(newest, expected(root, device, words))
-        _show(rows, f"{newest.folder} on {clean(device)}")
-        if output_csv is not None:
-            write(output_csv, proof_csv(rows, newest.summary.manifest))
-        if any(row.status in failing for row in rows):
-            raise typer.Exit(REGRESSION)  # and nothing is updated, which would hide it
-        if update:
-            _update(folders, newest, root, provisional)
+        raise ValueError("--provisional goes with --update")
+    folders = run_folders(artifacts_dir)
+    newest = read_run(folders[-1])
+    words = newest.summary.manifest.targets
+    if update and installed(root) and any(pair.chapter in CHAPTERS for pair in newest.summary.pairs):
+        raise ValueError(f"--update writes into the chapters' folders: {CHECKOUT_ONLY}")
+    device = device_of(newest.summary) or "cpu"
+    rows = hold_run(newest, expected(root, device, words))
+    _show(rows, f"{newest.folder} on {clean(device)}")
+    if output_csv is not None:
+        write(output_csv, proof_csv(rows, newest.summary.manifest))
+    if any(row.status in failing for row in rows):
+        raise typer.Exit(REGRESSION)  # and nothing is updated, which would hide it
+    if update:
+        _update(folders, newest, root, provisional)
 
 
 def _show(rows: Sequence[Held], title: str) -> None:
@@ -106,9 +105,5 @@ def _update(folders: Sequence[Path], newest: Run, root: Path, provisional: bool)
         raise ValueError("--update recorded nothing: no pair is proven, faster and alone on its GPU often enough")
 
 
-def main() -> None:
-    ended(app, PROGRAM)
-
-
 if __name__ == "__main__":
-    main()
+    ended(app, PROGRAM)

@@ -29,8 +29,7 @@ from common.python.performance_targets import total
 from common.python.profile import nsight
 from common.python.profile.nsight import Uncaptured, complaint, mark, ncu_table, run_tool
 from common.python.requirements import arch_of
-from tools.cli.benchmark_cli import ended
-from tools.cli.exits import DONE, FAILED, PLAIN, exits
+from tools.cli.exits import DONE, FAILED, PLAIN, ended, exits
 from tools.cli.roofline import costs
 
 PROGRAM = "memory_counters"
@@ -79,14 +78,14 @@ app = typer.Typer(add_completion=False, **PLAIN)
 
 
 @app.command(help=__doc__)
+@exits(PROGRAM)
 def counters(
     targets: Annotated[list[str], typer.Argument(metavar="TARGET...", help="Pairs or chapters.")],
     logs: Annotated[Path, typer.Option(help="Where what ncu printed is kept.")] = Path("artifacts/counters"),
 ) -> None:
-    with exits(PROGRAM):
-        pairs, program, gpus = choose(ROOT, targets), find_program("ncu"), machine().gpus
-        if program is None or not gpus:
-            raise RuntimeError("this needs a CUDA GPU and ncu of the CUDA toolkit; nothing was counted")
+    pairs, program, gpus = choose(ROOT, targets), find_program("ncu"), machine().gpus
+    if program is None or not gpus:
+        raise RuntimeError("this needs a CUDA GPU and ncu of the CUDA toolkit; nothing was counted")
     pairs = [pair.only({f"{role}_{pair.name}" for role in ("baseline", "optimized")}) for pair in pairs]
     with ThreadPoolExecutor() as pool:  # side by side; of one that does not compile, its step says why
         for source in (v.path.with_suffix(".cu") for pair in pairs for v in pair.variants if "CUDA" in v.kinds):

@@ -27,8 +27,7 @@ from common.python.report.markdown import escaped, table
 from common.python.report.rows import blame, interval_text, verdict_text
 from common.python.stats.intervals import MARGIN, verdict
 from common.python.stats.verdict import OF_MEMORY
-from tools.cli.benchmark_cli import ended
-from tools.cli.exits import PLAIN, exits
+from tools.cli.exits import PLAIN, ended, exits
 
 PROGRAM = "pull_request"
 MARKER = "<!-- benchmark -->"  # by which gpu.yml finds its comment again
@@ -43,32 +42,30 @@ app = typer.Typer(add_completion=False, **PLAIN)
 
 
 @app.command()
+@exits(PROGRAM)
 def targets(base: str) -> None:
     """Print the pairs of the chapters here whose files differ from this commit's; of another harness, a few more."""
-    with exits(PROGRAM):
-        root = Path.cwd()
-        pairs = changed_pairs(root, base)
-        for pair in pairs:
-            try:
-                with ExitStack() as stack:
-                    with_refs([pair], base, stack, lambda line: None)
-            except TargetError as error:
-                typer.echo(clean(f"{pair.key} is left out: {error}"), err=True)
-            else:
-                typer.echo(pair.key)
+    for pair in changed_pairs(Path.cwd(), base):
+        try:
+            with ExitStack() as stack:
+                with_refs([pair], base, stack, lambda line: None)
+        except TargetError as error:
+            typer.echo(clean(f"{pair.key} is left out: {error}"), err=True)
+        else:
+            typer.echo(pair.key)
 
 
 @app.command()
+@exits(PROGRAM)
 def comment(
     run: Annotated[Path, typer.Argument(help="A run's folder, which need not be there if nothing was measured.")],
     left_out: Annotated[Path | None, typer.Option(help="What `targets` wrote to stderr.")] = None,
 ) -> None:
     """Print a comment: what is not as it is at the base, what failed, and the smallest loss that would have shown."""
-    with exits(PROGRAM):
-        place = followed(run) / "summary.json"
-        summary = read_model(place, Summary) if place.is_file() else None
-        lines = left_out.read_text().splitlines() if left_out else []
-        typer.echo(comment_text(summary, lines, os.environ), nl=False)
+    place = followed(run) / "summary.json"
+    summary = read_model(place, Summary) if place.is_file() else None
+    lines = left_out.read_text().splitlines() if left_out else []
+    typer.echo(comment_text(summary, lines, os.environ), nl=False)
 
 
 def changed_pairs(root: Path, base: str) -> list[Pair]:
@@ -172,9 +169,5 @@ def shown(text: str) -> str:
     return re.sub(r"@|#(?=\d)", r"<span>\g<0></span>", escaped(short))
 
 
-def main() -> None:
-    ended(app, PROGRAM)
-
-
 if __name__ == "__main__":
-    main()
+    ended(app, PROGRAM)

@@ -6,10 +6,9 @@ Exit codes: 0 done, 1 failed or invalid, 2 usage, 3 slower than --against or --a
 import locale
 import os
 import sys
-from contextlib import ExitStack
 from dataclasses import fields
 from pathlib import Path
-from typing import Annotated, Any, NoReturn
+from typing import Annotated, Any
 
 import typer
 
@@ -18,10 +17,8 @@ from common.python.workers.launch import Launch
 from tools.cli import options as o  # what a command needs is imported inside it, so that --help answers at once
 from tools.cli.completion import ROOT, step_over_colon
 from tools.cli.estimating import estimate
-from tools.cli.exits import DONE, FAILED, INTERRUPTED, NOTHING, PLAIN, Commands, claims, usage, written
+from tools.cli.exits import DONE, FAILED, NOTHING, PLAIN, Commands, claims, ended
 from tools.cli.new_pair import new
-
-UsageError: Any = typer.BadParameter.__bases__[0]  # click's, or that of the copy of click which newer typers carry
 
 app = typer.Typer(
     cls=Commands,
@@ -221,8 +218,8 @@ def verify(
     from common.python.verify.sweep import print_report
     from common.python.verify.sweep import verify as sweep
 
-    with ExitStack() as stack, LiveView(aside()) as view:
-        report = sweep(root, o.named(words, targets) or ["all"], build, execute, view, claims(stack, wait), again)
+    with claims(wait) as claim, LiveView(aside()) as view:
+        report = sweep(root, o.named(words, targets) or ["all"], build, execute, view, claim, again)
     print_report(report)
     if report.nothing_checked:
         typer.echo(f"benchmark_cli: nothing to check: {root} has no pairs", err=True)
@@ -274,8 +271,8 @@ def peak(
         for path in publish_links(publish, root):
             typer.echo(f"wrote {path}")
         return
-    with ExitStack() as stack:
-        measure_and_keep(root, artifacts_dir, as_json, claims(stack, wait))
+    with claims(wait) as claim:
+        measure_and_keep(root, artifacts_dir, as_json, claim)
 
 
 app.command()(estimate)
@@ -341,18 +338,6 @@ def main(words: list[str] | None = None) -> None:
         os.execv(sys.executable, sys.orig_argv)
     step_over_colon()
     ended(app, "benchmark_cli", words)
-
-
-def ended(commands: typer.Typer, program: str, words: list[str] | None = None) -> NoReturn:
-    """End this process as a command line does. What typer finds wrong is said in one line, like everything else."""
-    try:
-        code = written(lambda: commands(words, standalone_mode=False, prog_name=None if words is None else program))
-    except UsageError as error:
-        command = error.ctx.command_path if error.ctx else program
-        code = usage(f"{error.format_message().rstrip('.')}; see `{command} --help`", program).exit_code
-    except (KeyboardInterrupt, typer.Abort):
-        code = INTERRUPTED
-    sys.exit(code)
 
 
 if __name__ == "__main__":

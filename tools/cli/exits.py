@@ -1,4 +1,4 @@
-"""How a command ends: what an error means, what is said of it, and output that cannot be written."""
+"""How a command line ends: what an error means, what is said of it, and output that cannot be written."""
 
 import errno
 import io
@@ -8,7 +8,7 @@ import time
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager, suppress
 from pathlib import Path
-from typing import Any
+from typing import Any, NoReturn
 
 import typer
 from typer.core import TyperGroup
@@ -23,6 +23,7 @@ PLAIN: dict[str, Any] = {  # of every command line: its help is text, and its er
     "context_settings": {"help_option_names": ["-h", "--help"]},
 }
 DONE, FAILED, USAGE, SLOWER, NOTHING, INTERRUPTED = 0, 1, 2, 3, 4, 130
+UsageError: Any = typer.BadParameter.__bases__[0]  # click's, or that of the copy of click which newer typers carry
 NO_ROOM = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)  # for what is written; never of what is read
 
 
@@ -61,9 +62,21 @@ def exits(program: str = "benchmark_cli") -> Iterator[None]:
 class Commands(TyperGroup):
     """All commands of a program, each of which raises what is wrong: what that means is decided here."""
 
+    @exits()
     def invoke(self, ctx: Any) -> Any:
-        with exits():
-            return super().invoke(ctx)
+        return super().invoke(ctx)
+
+
+def ended(commands: typer.Typer, program: str, words: list[str] | None = None) -> NoReturn:
+    """End this process as a command line does. What typer finds wrong is said in one line, like everything else."""
+    try:
+        code = written(lambda: commands(words, standalone_mode=False, prog_name=None if words is None else program))
+    except UsageError as error:
+        command = error.ctx.command_path if error.ctx else program
+        code = usage(f"{error.format_message().rstrip('.')}; see `{command} --help`", program).exit_code
+    except (KeyboardInterrupt, typer.Abort):
+        code = INTERRUPTED
+    sys.exit(code)
 
 
 def told(line: str) -> None:
@@ -107,13 +120,11 @@ def hush() -> None:
     os.dup2(os.open(os.devnull, os.O_WRONLY), 1)
 
 
-def claims(stack: ExitStack, wait: bool) -> Claim:
-    """The function that takes a device's lock for as long as `stack` lives, at once or after waiting for it."""
-
-    def claim(uuid: str | None) -> None:
-        stack.enter_context(hold(uuid, told, wait))
-
-    return claim
+@contextmanager
+def claims(wait: bool) -> Iterator[Claim]:
+    """The function that takes a device's lock, at once or after waiting for it. The locks are given back at the end."""
+    with ExitStack() as stack:
+        yield lambda uuid: stack.enter_context(hold(uuid, told, wait))
 
 
 def age_s() -> float:

@@ -57,7 +57,7 @@ def measure(
         read(history)  # what is no history is refused before anything is measured
     if options.shard is not None:
         options = replace(options, targets=shard_targets(options.root, options.targets, options.shard))
-    with ExitStack() as stack:
+    with ExitStack() as stack, claims(wait) as claim:
         data = sys.stdout if as_json else None
         if as_json:
             stack.enter_context(redirect_stdout(sys.stderr))
@@ -67,8 +67,7 @@ def measure(
             beside = partial(with_refs, ref=options.against, stack=stack, say=told)
         elif options.against_python is not None:
             beside = partial(with_python, python=options.against_python)
-        claim, began = claims(stack, wait), time.monotonic() - age_s()
-        suite = open_suite(options, display.show, claim=claim, began=began, beside=beside)
+        suite = open_suite(options, display.show, claim=claim, began=time.monotonic() - age_s(), beside=beside)
         with interrupts(told) as heard:
             suite.asked_to_stop = lambda: heard() > 0
             return _run(suite, display, junit, history, heard, data)

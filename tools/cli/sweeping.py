@@ -3,7 +3,7 @@
 import json
 import re
 import sys
-from contextlib import ExitStack, redirect_stdout
+from contextlib import redirect_stdout
 from dataclasses import replace
 from datetime import datetime, timezone
 from decimal import Decimal
@@ -63,9 +63,9 @@ def run_sweep(options: Options, text: str, wait: bool, as_json: bool) -> int:
     data = sys.stdout
     with interrupts(told) as heard, redirect_stdout(sys.stderr if as_json else data):
         for value in values:
-            with ExitStack() as stack:
+            with claims(wait) as claim:
                 changed = replace(options, figure=f"{fixed}{figure}={value}")
-                suite = open_suite(changed, lambda *news: None, lambda line: None, claims(stack, wait))
+                suite = open_suite(changed, lambda *news: None, lambda line: None, claim)
                 suite.asked_to_stop = lambda: heard() > 0
                 summary = suite.run()
             if not summary.pairs:

@@ -4,7 +4,6 @@ import random
 import tempfile
 import time
 from collections.abc import Sequence
-from contextlib import ExitStack
 from pathlib import Path
 
 import typer
@@ -41,8 +40,8 @@ def selftest(root: Path, artifacts_dir: Path, only: str | None, full: bool, seed
     if unknown := [word for word in words if word not in NAMES]:
         raise ValueError(f"--only {clean(unknown[0])!r} is no experiment: name some of {','.join(NAMES)}")
     names = [name for name in NAMES if name in words]
-    with ExitStack() as stack:
-        bench = open_bench(root, artifacts_dir, names, FORMS["full" if full else "quick"], seed, claims(stack, wait))
+    with claims(wait) as claim:
+        bench = open_bench(root, artifacts_dir, names, FORMS["full" if full else "quick"], seed, claim)
         if not bench.gpu:
             told("MEASURED ON THE CPU, NOT ON A GPU: the promises are about a GPU")
         left_out = NEEDS_GPU if only is None and not bench.gpu else {}

@@ -20,18 +20,16 @@ import typer
 
 from common.python.base.machine import Machine, machine
 from common.python.base.text import clean
-from common.python.base.toolkit import find_program
+from common.python.base.toolkit import ROOT, find_program
 from common.python.build.compilation import imports_of
 from common.python.build.kernel_use import kernels_of
 from common.python.corpus.discovery import Pair, choose
 from common.python.cuda import CudaError, compile_source
 from common.python.profile.nsight import base_name, run_to_end, step_command
 from common.python.requirements import arch_of, unmet
-from tools.cli.benchmark_cli import ended
-from tools.cli.exits import DONE, FAILED, NOTHING, PLAIN, exits
+from tools.cli.exits import DONE, FAILED, NOTHING, PLAIN, ended, exits
 from tools.cli.options import Words
 
-ROOT = Path(__file__).resolve().parents[2]
 PROGRAM = "sanitize.sh"
 LIMIT_S = 600.0  # of one tool on one pair; the tools slow kernels down by one to two orders of magnitude
 START_S = 120  # to reach CUDA: importing torch from a cold disk takes longer than the 10 s that are the default
@@ -138,27 +136,26 @@ app = typer.Typer(add_completion=False, **PLAIN)
 
 
 @app.command(help=__doc__)
+@exits(PROGRAM)
 def sanitize(
     targets: Words = None,
     tool: Annotated[list[str] | None, typer.Option(help=f"Only this of {', '.join(TOOLS)}; repeatable.")] = None,
     root: Annotated[Path, typer.Option(help="Where the chapters are.")] = ROOT,
     logs: Annotated[Path, typer.Option(help="Where full reports are kept.")] = Path("artifacts/sanitizer"),
 ) -> None:
-    counts = Counter[bool | None]()
-    with exits(PROGRAM):
-        if unknown := [name for name in tool or [] if name not in TOOLS]:
-            raise ValueError(f"--tool {unknown[0]!r} is not one of {', '.join(TOOLS)}")
-        pairs = [pair for pair in choose(root.resolve(), targets or ["all"]) if WATCHED & _kinds(pair)]
-        if not pairs:
-            named = " ".join(targets or ["all"])
-            raise ValueError(f"{named} has no CUDA or Triton variant: compute-sanitizer is for kernels that stand here")
-        logs.mkdir(parents=True, exist_ok=True)
-        program, here = find_program("compute-sanitizer"), machine()
-        if program is None:
-            raise RuntimeError("compute-sanitizer is not found: install the CUDA toolkit's; nothing was checked")
-        if not here.gpus:
-            raise RuntimeError("no CUDA GPU here; nothing was checked")
-    gpu = here.gpus[0]
+    if unknown := [name for name in tool or [] if name not in TOOLS]:
+        raise ValueError(f"--tool {unknown[0]!r} is not one of {', '.join(TOOLS)}")
+    pairs = [pair for pair in choose(root.resolve(), targets or ["all"]) if WATCHED & _kinds(pair)]
+    if not pairs:
+        named = " ".join(targets or ["all"])
+        raise ValueError(f"{named} has no CUDA or Triton variant: compute-sanitizer is for kernels that stand here")
+    logs.mkdir(parents=True, exist_ok=True)
+    program, here = find_program("compute-sanitizer"), machine()
+    if program is None:
+        raise RuntimeError("compute-sanitizer is not found: install the CUDA toolkit's; nothing was checked")
+    if not here.gpus:
+        raise RuntimeError("no CUDA GPU here; nothing was checked")
+    gpu, counts = here.gpus[0], Counter[bool | None]()
     for pair in pairs:
         runs, skipped = runs_of(pair, here)
         for reason in skipped:
