@@ -8,7 +8,7 @@ import os
 import sys
 from dataclasses import fields
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated, Any, Literal
 
 import typer
 
@@ -19,6 +19,9 @@ from tools.cli.completion import ROOT, step_over_colon
 from tools.cli.estimating import estimate
 from tools.cli.exits import DONE, FAILED, NOTHING, PLAIN, Commands, claims, ended
 from tools.cli.new_pair import new
+
+ARTIFACTS = Path("artifacts")
+NEWEST = ARTIFACTS / "latest"
 
 app = typer.Typer(
     cls=Commands,
@@ -33,8 +36,12 @@ app = typer.Typer(
 def list_pairs(
     words: o.Words = None,
     targets: o.Targets = None,
-    kind: o.KindOption = None,
-    runnable: o.RunnableOption = False,
+    kind: Annotated[
+        Literal["pytorch", "triton", "cuda"] | None, typer.Option(help="Only pairs with a solution of this kind.")
+    ] = None,
+    runnable: Annotated[
+        bool, typer.Option("--runnable", help="Only pairs whose baseline and an optimized variant can be timed here.")
+    ] = False,
     as_json: o.JsonOption = False,
     root: o.RootOption = ROOT,
 ) -> None:
@@ -70,7 +77,7 @@ def run(
     ctx: typer.Context,
     words: o.Words = None,
     targets: o.Targets = None,
-    artifacts_dir: o.ArtifactsOption = Path("artifacts"),
+    artifacts_dir: o.ArtifactsOption = ARTIFACTS,
     size: o.SizeOption = None,
     sweep: o.SweepOption = None,
     set_: o.SetOption = None,
@@ -129,7 +136,10 @@ def _refuse_together(given: dict[str, Any]) -> None:
 
 @app.command()
 def report(
-    folder: o.RunFolder = o.NEWEST,
+    folder: Annotated[
+        Path,
+        typer.Argument(parser=o.run_folder, metavar="[RUN]", help="The folder of a run, such as artifacts/2026...Z."),
+    ] = NEWEST,
     opened: Annotated[bool, typer.Option("--open", help="Open it in the browser.")] = False,
     junit: o.JunitOption = None,
     root: o.RootOption = ROOT,
@@ -151,8 +161,8 @@ def report(
 
 @app.command()
 def merge(
-    runs: o.RunFolders,
-    artifacts_dir: o.ArtifactsOption = Path("artifacts"),
+    runs: Annotated[list[Path], typer.Argument(parser=o.run_folder, metavar="RUN...", help="Folders of runs.")],
+    artifacts_dir: o.ArtifactsOption = ARTIFACTS,
     junit: o.JunitOption = None,
     root: o.RootOption = ROOT,
 ) -> None:
@@ -170,7 +180,7 @@ def compare(
     run_a: Annotated[Path, typer.Argument(parser=o.run_folder, metavar="RUN_A", help="The folder of a run.")],
     run_b: Annotated[
         Path, typer.Argument(parser=o.run_folder, metavar="[RUN_B]", help="That of a later one.")
-    ] = o.NEWEST,
+    ] = NEWEST,
     as_json: o.JsonOption = False,
 ) -> None:
     """Compare two runs, pair by pair.
@@ -187,7 +197,7 @@ def compare(
 @app.command()
 def history(
     file: Annotated[Path, typer.Argument(metavar="FILE", help="What `run --history FILE` wrote.")],
-    page: o.HistoryPage = Path("history.html"),
+    page: Annotated[Path, o.output("--output", help="The page to write.")] = Path("history.html"),
     as_json: o.JsonOption = False,
 ) -> None:
     """How times changed over many runs.
@@ -234,8 +244,8 @@ def build(
     words: o.Words = None,
     targets: o.Targets = None,
     arch: Annotated[str | None, typer.Option(help="Kinds of GPU; by default sm_80 and six more, to sm_121a.")] = None,
-    artifacts_dir: o.BuiltOption = Path("artifacts"),
-    jobs: Annotated[int | None, typer.Option(min=1, help="Compilers at a time; by default as many as cores.")] = None,
+    artifacts_dir: Annotated[Path, o.into(help="build.json goes to a new folder in here.")] = ARTIFACTS,
+    jobs: Annotated[int | None, o.count(help="Compilers at a time; by default as many as cores.")] = None,
     root: o.RootOption = ROOT,
 ) -> None:
     """Compile CUDA and Triton; no GPU is needed.
@@ -253,9 +263,11 @@ def build(
 
 @app.command()
 def peak(
-    artifacts_dir: o.PeaksOption = Path("artifacts"),
+    artifacts_dir: Annotated[Path, o.into(help="They go to peaks/<UUID>.json in here.")] = ARTIFACTS,
     as_json: Annotated[bool, typer.Option("--json", help="Print the file's JSON to stdout, and nothing else.")] = False,
-    publish: o.PublishedPeaks = None,
+    publish: Annotated[
+        Path | None, typer.Option(metavar="FILE", help="Measure nothing: draw its links between GPUs for chapter 4.")
+    ] = None,
     wait: o.WaitOption = True,
     root: o.RootOption = ROOT,
 ) -> None:
@@ -283,8 +295,10 @@ def roofline(
     words: o.Words = None,
     targets: o.Targets = None,
     gpu: o.GpuName = None,
-    run: o.MeasuredRun = None,
-    artifacts_dir: o.ArtifactsOption = Path("artifacts"),
+    run: Annotated[
+        Path | None, typer.Option(parser=o.run_folder, help="What this run measured, under its own peaks.")
+    ] = None,
+    artifacts_dir: o.ArtifactsOption = ARTIFACTS,
     root: o.RootOption = ROOT,
 ) -> None:
     """The limit of each pair, and what binds it.
@@ -317,7 +331,7 @@ def doctor(as_json: Annotated[bool, typer.Option("--json", help="Print the findi
 def selftest(
     only: Annotated[str | None, typer.Option(help="Some of aa,truth,others,cheats.")] = None,
     full: Annotated[bool, typer.Option("--full", help="About twenty minutes on an H200, instead of two.")] = False,
-    artifacts_dir: o.ArtifactsOption = Path("artifacts"),
+    artifacts_dir: o.ArtifactsOption = ARTIFACTS,
     seed: o.SeedOption = None,
     wait: o.WaitOption = True,
     root: o.RootOption = ROOT,

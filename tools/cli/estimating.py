@@ -5,8 +5,9 @@ What loads pydantic or rich is imported inside: --help is quick.
 
 import json
 from dataclasses import asdict, replace
+from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, Literal
+from typing import TYPE_CHECKING, Annotated, Literal
 
 import typer
 
@@ -16,7 +17,7 @@ from common.python.corpus.targets import nearest, quoted
 from common.python.estimate.estimate import ARITHMETIC, Board, Case, splits, work
 from common.python.estimate.estimate import estimate as estimated
 from common.python.estimate.model_shapes import SHAPES, Model, model_of, model_of_count
-from tools.cli.options import GpuName, JsonOption, number
+from tools.cli.options import GpuName, JsonOption, count, real
 
 if TYPE_CHECKING:
     from common.python.performance_targets import Peaks
@@ -34,17 +35,15 @@ Kv = Annotated[Literal["fp32", "bf16", "fp16", "fp8", "int8"], typer.Option(help
 Arithmetic = Annotated[
     str | None, typer.Option("--math", help="Dtype of the arithmetic; by default the weights', bf16 for integer ones.")
 ]
-Gpus = Annotated[int | None, typer.Option(min=1, max=MOST, help="Split over so many; by default as few as hold it.")]
-Batch = Annotated[int, typer.Option(min=1, max=MOST, help="Sequences at a time.")]
-Tokens = Annotated[int, typer.Option(min=1, max=MOST, help="Tokens of each: its prompt, or what decode attends to.")]
-Layers = Annotated[int | None, typer.Option(min=1, max=10_000, help="This many layers instead of the shape's.")]
-Vocab = Annotated[int | None, typer.Option(min=1, max=MOST, help="A vocabulary of this size instead of the shape's.")]
-POSITIVE: dict[str, Any] = {"min": 1e-9, "max": 1e30, "callback": number}  # beyond them a quotient may be no number
-READ_HELP = "Bytes of weights that a step reads, if not as the dtype says."
-RATE_HELP = "A rate to hold against the floor, of all sequences together."
-Read = Annotated[float | None, typer.Option(help=READ_HELP, **POSITIVE)]
-Rate = Annotated[float | None, typer.Option(help=RATE_HELP, **POSITIVE)]
-Took = Annotated[float | None, typer.Option(help="Or the time of a step to hold against it.", **POSITIVE)]
+Gpus = Annotated[int | None, count(max=MOST, help="Split over so many; by default as few as hold it.")]
+Batch = Annotated[int, count(max=MOST, help="Sequences at a time.")]
+Tokens = Annotated[int, count(max=MOST, help="Tokens of each: its prompt, or what decode attends to.")]
+Layers = Annotated[int | None, count(max=10_000, help="This many layers instead of the shape's.")]
+Vocab = Annotated[int | None, count(max=MOST, help="A vocabulary of this size instead of the shape's.")]
+positive = partial(real, min=1e-9, max=1e30)  # beyond them a quotient may be no number
+Read = Annotated[float | None, positive(help="Bytes of weights that a step reads, if not as the dtype says.")]
+Rate = Annotated[float | None, positive(help="A rate to hold against the floor, of all sequences together.")]
+Took = Annotated[float | None, positive(help="Or the time of a step to hold against it.")]
 Phase = Annotated[
     Literal["decode", "prefill", "train"] | None, typer.Option(help="What was measured; decode by default.")
 ]

@@ -2,6 +2,7 @@
 
 import math
 import tempfile
+from functools import partial
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
@@ -14,8 +15,6 @@ from tools.cli.completion import complete_target
 MOST_S = 1e6  # eleven days: beyond it a deadline may be no number
 MOST_CALLS = 1_000_000
 MOST_RANKS = 1024  # on a host
-
-
 OF_THE_SUITE = ("words", "targets", "artifacts_dir", "ray", "junit", "history")
 
 
@@ -63,6 +62,12 @@ def counts(iterations: int | None, warmup: int | None) -> dict[str, Any]:
     return {"iterations": 20 if iterations is None else iterations, "warmup": 5 if warmup is None else warmup}
 
 
+# What several options are: a count, a real number, a folder for results, a file to write.
+count = partial(typer.Option, min=1)
+real = partial(typer.Option, callback=number)
+into = partial(typer.Option, parser=folder)
+output = partial(typer.Option, parser=writable, metavar="FILE")
+
 TARGETS = "A chapter (ch07), a pair (ch07:transpose), one of its files (ch07/optimized_transpose.py), or all."
 Words = Annotated[
     list[str] | None,
@@ -73,38 +78,14 @@ Targets = Annotated[
     typer.Option("--targets", "-t", metavar="TARGET", help="The same; repeatable.", autocompletion=complete_target),
 ]
 RootOption = Annotated[Path, typer.Option("--root", hidden=True)]
-NEWEST = Path("artifacts/latest")
-RunFolder = Annotated[
-    Path, typer.Argument(parser=run_folder, metavar="[RUN]", help="The folder of a run, such as artifacts/2026...Z.")
-]
-ArtifactsOption = Annotated[Path, typer.Option(parser=folder, help="Results go to a new folder in here.")]
-BuiltOption = Annotated[Path, typer.Option(parser=folder, help="build.json goes to a new folder in here.")]
-PeaksOption = Annotated[Path, typer.Option(parser=folder, help="They go to peaks/<UUID>.json in here.")]
-PublishedPeaks = Annotated[
-    Path | None, typer.Option(metavar="FILE", help="Measure nothing: draw its links between GPUs for chapter 4.")
-]
+ArtifactsOption = Annotated[Path, into(help="Results go to a new folder in here.")]
 GpuName = Annotated[
     str | None, typer.Option(help="A GPU by name, from its datasheet; by default the one that is here.")
 ]
-MeasuredRun = Annotated[
-    Path | None, typer.Option("--run", parser=run_folder, help="What this run measured, under its own peaks.")
-]
 WaitOption = Annotated[bool, typer.Option(help="Wait for a device that another run is using.")]
 JsonOption = Annotated[bool, typer.Option("--json", help="Print JSON to stdout, and nothing else.")]
-KindOption = Annotated[
-    Literal["pytorch", "triton", "cuda"] | None, typer.Option(help="Only pairs with a solution of this kind.")
-]
-RunnableOption = Annotated[
-    bool, typer.Option("--runnable", help="Only pairs whose baseline and an optimized variant can be timed here.")
-]
-JunitOption = Annotated[
-    Path | None, typer.Option(parser=writable, metavar="FILE", help="Write JUnit XML for a CI system here.")
-]
-HistoryOption = Annotated[
-    Path | None,
-    typer.Option(parser=writable, metavar="FILE", help="Add the run's times to this CSV, which `history` reads."),
-]
-HistoryPage = Annotated[Path, typer.Option("--output", parser=writable, metavar="FILE", help="The page to write.")]
+JunitOption = Annotated[Path | None, output(help="Write JUnit XML for a CI system here.")]
+HistoryOption = Annotated[Path | None, output(help="Add the run's times to this CSV, which `history` reads.")]
 SeedOption = Annotated[int | None, typer.Option(min=0, help="Seed of inputs and orders; random by default.")]
 
 SizeOption = Annotated[
@@ -135,7 +116,7 @@ PythonOption = Annotated[
 ]
 IterationsOption = Annotated[
     int | None,
-    typer.Option(min=1, max=MOST_CALLS, help="Time each variant this often, instead of until its interval is narrow."),
+    count(max=MOST_CALLS, help="Time each variant this often, instead of until its interval is narrow."),
 ]
 WarmupOption = Annotated[
     int | None,
@@ -143,9 +124,7 @@ WarmupOption = Annotated[
         min=0, max=MOST_CALLS, help="Untimed calls before those; by default 5. Without --iterations it means 20."
     ),
 ]
-BudgetOption = Annotated[
-    float, typer.Option(min=0.1, max=MOST_S, callback=number, help="At most this many seconds of timing for a pair.")
-]
+BudgetOption = Annotated[float, real(min=0.1, max=MOST_S, help="At most this many seconds of timing for a pair.")]
 QuickOption = Annotated[
     bool,
     typer.Option(
@@ -153,13 +132,8 @@ QuickOption = Annotated[
         help="A first look: 20% of the sampling budget, wider intervals, earlier proofs at test size are reused.",
     ),
 ]
-PatienceOption = Annotated[
-    float,
-    typer.Option(min=0.01, max=MOST_S, callback=number, help="Multiply the time limit of each pair by this."),
-]
-SuiteTimeoutOption = Annotated[
-    float | None, typer.Option(min=1, max=MOST_S, callback=number, help="Seconds for all pairs together.")
-]
+PatienceOption = Annotated[float, real(min=0.01, max=MOST_S, help="Multiply the time limit of each pair by this.")]
+SuiteTimeoutOption = Annotated[float | None, real(min=1, max=MOST_S, help="Seconds for all pairs together.")]
 ReproducibleOption = Annotated[bool, typer.Option(help="Fixed seeds and deterministic algorithms.")]
 ColdOption = Annotated[bool, typer.Option(help="Each variant in a fresh process, garbage collected between.")]
 ProfileOption = Annotated[
@@ -171,10 +145,7 @@ ResumeOption = Annotated[
 ]
 FailFastOption = Annotated[bool, typer.Option(help="Start no further pair once one has failed or is invalid.")]
 JobsOption = Annotated[
-    int | None,
-    typer.Option(
-        min=1, help="Pairs proven at the same time, by default as many as fit into memory; each is timed alone."
-    ),
+    int | None, count(help="Pairs proven at the same time, by default as many as fit into memory; each is timed alone.")
 ]
 ShardOption = Annotated[
     str | None,
@@ -184,18 +155,11 @@ RayOption = Annotated[
     str | None,
     typer.Option(metavar="ADDRESS", help="Measure on the machines of a Ray cluster: auto, local or HOST:PORT."),
 ]
-RunFolders = Annotated[list[Path], typer.Argument(parser=run_folder, metavar="RUN...", help="Folders of runs.")]
 RanksOption = Annotated[
     int | None,
-    typer.Option(
-        min=1,
-        max=MOST_RANKS,
-        help="For pairs on several GPUs: processes on this host, one a GPU; by default the fewest.",
-    ),
+    count(max=MOST_RANKS, help="For pairs on several GPUs: processes on this host, one a GPU; by default the fewest."),
 ]
-HostsOption = Annotated[
-    int, typer.Option(min=1, help="For several hosts: how many; each runs this command, with the same --seed.")
-]
+HostsOption = Annotated[int, count(help="For several hosts: how many; each runs this command, with the same --seed.")]
 HostOption = Annotated[int, typer.Option(min=0, help="This host's number; 0 leads and writes the results.")]
 RendezvousOption = Annotated[str | None, typer.Option(help="HOST:PORT on which host number 0 listens.")]
 
