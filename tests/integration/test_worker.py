@@ -7,7 +7,8 @@ from pathlib import Path
 import pytest
 from small_tree import HONEST, LIMIT_S, Hire, Tree, alive, doing, load, prepare, until
 
-from common.python.workers.process import WorkerError
+from common.python.workers.process import Worker, WorkerError
+from common.python.workers.worker_pool import WorkerPool
 
 
 def test_a_worker_that_is_to_use_the_cpu_sees_no_gpu(hire: Hire, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -93,3 +94,18 @@ def test_semaphores_of_a_killed_worker_are_removed_without_a_word(tmp_path: Path
     done = subprocess.run([sys.executable, str(script)], capture_output=True, text=True, timeout=60, check=True)
     assert done.stderr == ""
     assert not Path(f"/dev/shm/sem.{done.stdout.strip().removeprefix('/')}").exists()
+
+
+def test_workers_that_have_started_are_ended_where_a_further_one_cannot(hire: Hire) -> None:
+    started: list[Worker] = []
+
+    def first_alone(index: int, name: str) -> Worker:
+        if index:
+            raise OSError("no process more")
+        started.append(hire())
+        return started[0]
+
+    modules = {"baseline_x": "ch01.baseline_x", "optimized_x": "ch01.optimized_x"}
+    with pytest.raises(OSError, match="no process more"):
+        WorkerPool(first_alone, modules, True, 60.0, {"baseline": "ch01.baseline_x", "size": "test"})
+    assert not started[0]._process.is_alive()
