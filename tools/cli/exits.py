@@ -124,7 +124,11 @@ def hush() -> None:
 def claims(wait: bool) -> Iterator[Claim]:
     """The function that takes a device's lock, at once or after waiting for it. The locks are given back at the end."""
     with ExitStack() as stack:
-        yield lambda uuid: stack.enter_context(hold(uuid, told, wait))
+
+        def claim(uuid: str | None) -> None:
+            stack.enter_context(hold(uuid, told, wait))
+
+        yield claim
 
 
 def age_s() -> float:
