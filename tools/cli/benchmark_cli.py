@@ -13,6 +13,7 @@ from typing import Annotated, Any, Literal
 import typer
 
 from common.python.run.options import Options
+from common.python.stats.sampling_plan import BUDGET_S, QUICK
 from common.python.workers.launch import Launch
 from tools.cli import options as o  # what a command needs is imported inside it, so that --help answers at once
 from tools.cli.completion import ROOT, step_over_colon
@@ -85,7 +86,7 @@ def run(
     against_python: o.PythonOption = None,
     iterations: o.IterationsOption = None,
     warmup: o.WarmupOption = None,
-    budget: o.BudgetOption = o.BUDGET_S,
+    budget: o.BudgetOption = BUDGET_S,
     quick: o.QuickOption = False,
     timeout_multiplier: o.PatienceOption = 1.0,
     suite_timeout: o.SuiteTimeoutOption = None,
@@ -114,7 +115,7 @@ def run(
     from tools.cli.sweeping import figures, run_sweep
 
     asked = {field.name: given[field.name] for field in fields(Options) if field.name in given}
-    asked |= {"targets": o.named(words, targets), "budget_s": budget * (o.QUICK if quick else 1)}
+    asked |= {"targets": o.named(words, targets), "budget_s": budget * (QUICK if quick else 1)}
     asked |= {"figure": figures(root, asked["targets"], set_ or [])} | o.counts(iterations, warmup)
     options = Options(**asked, launch=Launch(nnodes, node_rank, nproc_per_node, rdzv_endpoint))
     if ray is not None:

@@ -8,8 +8,6 @@ from typing import Annotated, Any, Literal
 
 import typer
 
-from common.python.stats.sampling_plan import BUDGET_S as BUDGET_S
-from common.python.stats.sampling_plan import QUICK as QUICK
 from tools.cli.completion import complete_target
 
 MOST_S = 1e6  # eleven days: beyond it a deadline may be no number

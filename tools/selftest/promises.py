@@ -6,6 +6,7 @@ undecided.
 """
 
 import math
+from bisect import bisect_left
 from collections.abc import Callable
 from typing import Literal
 
@@ -14,6 +15,7 @@ from pydantic import Field
 from common.python.base.results import Manifest, Model
 
 CONFIDENCE = 0.95
+STEPS = 10**9  # between which shares are told apart
 Name = Literal["aa", "truth", "others", "cheats"]
 NAMES: tuple[Name, ...] = ("aa", "truth", "others", "cheats")
 Standing = Literal["kept", "refuted", "undecided", "not run"]
@@ -81,9 +83,7 @@ def fewest(share: float) -> int:
 def clopper_pearson(hits: int, n: int) -> tuple[float, float]:
     """The two-sided interval of a share of which `hits` of `n` independent trials are the evidence."""
     tail = (1 - CONFIDENCE) / 2
-    low = 0.0 if hits == 0 else _root(lambda p: 1 - at_most(hits - 1, n, p) < tail)
-    high = 1.0 if hits == n else _root(lambda p: at_most(hits, n, p) > tail)
-    return low, high
+    return _first(lambda p: 1 - at_most(hits - 1, n, p) >= tail), _first(lambda p: at_most(hits, n, p) <= tail)
 
 
 def at_most(hits: int, n: int, p: float) -> float:
@@ -91,10 +91,6 @@ def at_most(hits: int, n: int, p: float) -> float:
     return math.fsum(math.comb(n, k) * p**k * (1 - p) ** (n - k) for k in range(hits + 1))
 
 
-def _root(below: Callable[[float], bool]) -> float:
-    """The share up to which `below` holds."""
-    low, high = 0.0, 1.0
-    for _ in range(40):  # to 1e-12
-        middle = (low + high) / 2
-        low, high = (middle, high) if below(middle) else (low, middle)
-    return (low + high) / 2
+def _first(holds: Callable[[float], bool]) -> float:
+    """The share from which on it holds; 1 if it does for none."""
+    return bisect_left(range(STEPS), True, key=lambda step: holds(step / STEPS)) / STEPS

@@ -18,9 +18,8 @@ MOST_FALSE = 0.05
 AA_COMPARISONS = 400  # that the promise is about: 200 sessions
 SPIN_US = 1000.0  # as in pairs/ch01/baseline_spin.py
 DELAYS_US = [0, 20, 200]
-SHARES = [0.005, 0.01, 0.02]
-LARGEST, LEVER = 0.05, 0.5  # the lever tells what a planted share really adds; nominally a tenth of its error counts
-POWER = {0.005: 0.10, 0.01: 0.60, 0.02: 0.95, 0.05: 0.99}
+POWER = {0.005: 0.10, 0.01: 0.60, 0.02: 0.95, 0.05: 0.99}  # to find each share that is planted
+LEVER = 0.5  # tells what a planted share really adds; nominally a tenth of its error counts
 READS_RIGHT = 0.01
 SAMPLES = 64  # of each variant in a session with planted slowdowns: eight rounds of four blocks
 EVENT_US = 0.5  # CUDA says that the times between its events are good to about this
@@ -29,21 +28,19 @@ EMPTY_LIMIT_S = 60.0
 
 def against_itself(bench: Bench, scratch: Path) -> list[Promise]:
     """Sessions of every pair in turn, each with two comparisons, where every difference that is found is false."""
-    ready, found = lay_runnable(bench, scratch, subjects(bench.gpu), [0.0, 0.0]), list[Outcome]()
-    for _, laid in in_turn(bench, "aa", ready, bench.form.aa_sessions):
-        found += record(bench, laid, bench.folder / "aa")[0]
-    return no_difference(found)
+    ready = lay_runnable(bench, scratch, subjects(bench.gpu), [0.0, 0.0])
+    turns = in_turn(bench, "aa", ready, bench.form.aa_sessions)
+    return no_difference([one for _, laid in turns for one in record(bench, laid, bench.folder / "aa")[0]])
 
 
 def known_truth(bench: Bench, scratch: Path) -> list[Promise]:
     """The spin kernel and the empty step first: planted slowdowns take what time is left."""
     said = [spin(_spin_kernel(bench, scratch))] if bench.gpu else []
     said.append(empty(*_empty_step(bench, scratch)))
-    shares = [*SHARES, *[LARGEST] * bench.form.planted_copies]
+    shares = [*POWER, *[max(POWER)] * (bench.form.planted_copies - 1)]
     ready = lay_runnable(bench, scratch, [PLANTED if bench.gpu else PAUSED], shares, LEVER)
-    found = list[Outcome]()
-    for _, laid in in_turn(bench, "truth: planted slowdowns", ready, bench.form.planted_sessions):
-        found += record(bench, laid, bench.folder / "truth", SAMPLES)[0]
+    turns = in_turn(bench, "truth: planted slowdowns", ready, bench.form.planted_sessions)
+    found = [one for _, laid in turns for one in record(bench, laid, bench.folder / "truth", SAMPLES)[0]]
     return [*said, *planted(found)]
 
 
