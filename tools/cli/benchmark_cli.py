@@ -127,9 +127,9 @@ def run(
 
 def _refuse_together(given: dict[str, Any]) -> None:
     """Raise ValueError for options of `run` that do not go together."""
-    measured, whole = ("sweep", "ray", "resume", "profile"), ("resume", "shard", "junit")
-    groups = ("against", measured), ("against_python", ("against", *measured)), ("history", measured[:2])
-    for one, others in (*groups, ("sweep", whole)):
+    measured = ("sweep", "ray", "resume", "profile")
+    apart = {"against": measured, "against_python": ("against", *measured), "history": measured[:2]}
+    for one, others in (apart | {"sweep": ("resume", "shard", "junit")}).items():
         if given[one] is not None and any(given[other] for other in others):
             *most, last = (f"--{other}" for other in others)
             raise ValueError(f"--{one.replace('_', '-')} goes without {', '.join(most)} and {last}")

@@ -25,25 +25,19 @@ if TYPE_CHECKING:
 MOST = 10**9  # sequences, tokens, GPUs: beyond what is of use, and exact in a float
 RATES = ("fp64", "fp32", "tf32", "bf16", "fp16", "fp8", "fp4", "int8")  # of the resources that peaks are known by
 MODEL_HELP = "A published shape, such as llama-3.1-8b, or a number of parameters: 8B."
+positive = partial(real, min=1e-9, max=1e30)  # beyond them a quotient may be no number
 
+# The arguments that take more than a line; the others stand where they are used.
 Name = Annotated[str, typer.Argument(metavar="MODEL", help=MODEL_HELP)]
 Weights = Annotated[
     Literal["fp32", "bf16", "fp16", "fp8", "int8", "int4"],
     typer.Option(help="Dtype of weights, int4 in groups of 128."),
 ]
-Kv = Annotated[Literal["fp32", "bf16", "fp16", "fp8", "int8"], typer.Option(help="Dtype of the KV cache.")]
 Arithmetic = Annotated[
     str | None, typer.Option("--math", help="Dtype of the arithmetic; by default the weights', bf16 for integer ones.")
 ]
-Gpus = Annotated[int | None, count(max=MOST, help="Split over so many; by default as few as hold it.")]
-Batch = Annotated[int, count(max=MOST, help="Sequences at a time.")]
-Tokens = Annotated[int, count(max=MOST, help="Tokens of each: its prompt, or what decode attends to.")]
-Layers = Annotated[int | None, count(max=10_000, help="This many layers instead of the shape's.")]
-Vocab = Annotated[int | None, count(max=MOST, help="A vocabulary of this size instead of the shape's.")]
-positive = partial(real, min=1e-9, max=1e30)  # beyond them a quotient may be no number
 Read = Annotated[float | None, positive(help="Bytes of weights that a step reads, if not as the dtype says.")]
 Rate = Annotated[float | None, positive(help="A rate to hold against the floor, of all sequences together.")]
-Took = Annotated[float | None, positive(help="Or the time of a step to hold against it.")]
 Phase = Annotated[
     Literal["decode", "prefill", "train"] | None, typer.Option(help="What was measured; decode by default.")
 ]
@@ -53,17 +47,17 @@ Artifacts = Annotated[Path, typer.Option(help="Where `peak` keeps what this mach
 def estimate(
     model: Name,
     weights: Weights = "bf16",
-    kv: Kv = "bf16",
+    kv: Annotated[Literal["fp32", "bf16", "fp16", "fp8", "int8"], typer.Option(help="Dtype of the KV cache.")] = "bf16",
     arithmetic: Arithmetic = None,
     gpu: GpuName = None,
-    gpus: Gpus = None,
-    batch: Batch = 1,
-    context: Tokens = 4096,
-    layers: Layers = None,
-    vocab: Vocab = None,
+    gpus: Annotated[int | None, count(max=MOST, help="Split over so many; by default as few as hold it.")] = None,
+    batch: Annotated[int, count(max=MOST, help="Sequences at a time.")] = 1,
+    context: Annotated[int, count(max=MOST, help="Tokens of each: its prompt, or what decode attends to.")] = 4096,
+    layers: Annotated[int | None, count(max=10_000, help="This many layers instead of the shape's.")] = None,
+    vocab: Annotated[int | None, count(max=MOST, help="A vocabulary of this size instead of the shape's.")] = None,
     weights_bytes: Read = None,
     measured_tokens_per_s: Rate = None,
-    measured_ms: Took = None,
+    measured_ms: Annotated[float | None, positive(help="Or the time of a step to hold against it.")] = None,
     phase: Phase = None,
     artifacts_dir: Artifacts = Path("artifacts"),
     as_json: JsonOption = False,
@@ -86,8 +80,7 @@ def estimate(
     )
     board = find_board(gpu, artifacts_dir)
     check(case, board, gpus)
-    took = measured_step(phase, case, measured_tokens_per_s, measured_ms)
-    result = estimated(case, board, gpus, took)
+    result = estimated(case, board, gpus, measured_step(phase, case, measured_tokens_per_s, measured_ms))
     if as_json:
         typer.echo(json.dumps(asdict(result), indent=1))
     else:

@@ -35,6 +35,7 @@ from common.python.stats.intervals import verdict
 from common.python.workers.launch import ONE_HOST
 from tools.cli.exits import DONE, FAILED, INTERRUPTED, NOTHING, SLOWER, age_s, claims, hush, told
 
+WITHOUT_RAY = ("resume", "shard", "suite_timeout", "fail_fast")  # options of `run`
 NO_TARGETS = "nothing to run: name targets, such as `run --targets ch1` or `run --targets all`"
 
 
@@ -57,10 +58,8 @@ def measure(
         read(history)  # what is no history is refused before anything is measured
     if options.shard is not None:
         options = replace(options, targets=shard_targets(options.root, options.targets, options.shard))
-    with ExitStack() as stack, claims(wait) as claim:
-        data = sys.stdout if as_json else None
-        if as_json:
-            stack.enter_context(redirect_stdout(sys.stderr))
+    data = sys.stdout if as_json else None
+    with ExitStack() as stack, claims(wait) as claim, redirect_stdout(sys.stderr if as_json else sys.stdout):
         display = Display()
         beside: Callable[[list[Pair]], list[Pair]] = list
         if options.against is not None:
@@ -97,8 +96,8 @@ def _run(
             added = append(history, summary, suite.options.root)
             display.tell(f"{added} of {counted(len(summary.pairs), 'pair')} added to {history}")
         if data is not None:
-            json.dump({"folder": str(suite.folder)} | summary.model_dump(mode="json"), data, indent=1)
-            data.write("\n")
+            found = {"folder": str(suite.folder)} | summary.model_dump(mode="json")
+            print(json.dumps(found, indent=1), file=data)
     except OSError as error:
         done = {result.key for result in suite.results} & {pair.key for pair in suite.pairs}
         kept = f"{len(done)} of {len(suite.pairs)} pairs are kept: `run ... --resume {suite.folder}` goes on"
@@ -122,12 +121,9 @@ def _code(summary: Summary) -> int:
 
 def on_ray(options: Options, address: str, words: Sequence[str], other: bool, junit: Path | None) -> int:
     """Run the suite on a Ray cluster; the exit code. `other` says that more was asked for than goes with it."""
-    other = other or options.fail_fast or options.launch != ONE_HOST
-    if other or options.resume or options.shard or options.suite_timeout:
-        without = (
-            "--resume, --shard, --sweep, --json, --suite-timeout, --fail-fast and options for several hosts or ranks"
-        )
-        raise ValueError(f"--ray goes without {without}")
+    if other or options.launch != ONE_HOST or any(getattr(options, name) for name in WITHOUT_RAY):
+        names = ", ".join(f"--{name.replace('_', '-')}" for name in ("sweep", "json", *WITHOUT_RAY))
+        raise ValueError(f"--ray goes without {names} and options for several hosts or ranks")
     if not options.targets:
         raise ValueError(NO_TARGETS)
     parts, display, codes = options.artifacts_dir / f"parts-{os.getpid()}", Display(), [DONE]

@@ -16,7 +16,7 @@ import typer
 from common.python.base.interrupt import interrupts
 from common.python.base.results import PairResult
 from common.python.base.text import text_table, wide_console
-from common.python.report.rows import blame, gain_text, time_text, verdict_text
+from common.python.report.rows import blame, gain_text, if_known, time_text, verdict_text
 from common.python.run.options import Options
 from common.python.run.suite import open_suite
 from common.python.stats.verdict import lacked_memory
@@ -100,11 +100,9 @@ def read(text: str) -> tuple[str, list[Value]]:
         if dots or len(set(given)) < len(given):
             raise wrong from None
         return figure, [*given]
-    if numbers != sorted(set(numbers)):
+    if numbers != sorted(set(numbers)) or (dots and len(numbers) < 2):
         raise wrong
     if end is not None:
-        if len(numbers) < 2:
-            raise wrong
         _go_on(numbers, end, text)
     return figure, [int(number) if number == int(number) else float(number) for number in numbers]
 
@@ -163,10 +161,10 @@ def _publish(folder: Path, title: str, figure: str, unit: str, points: list[dict
     folder.mkdir(parents=True)
     stops, lines = best(points), []
     for point in points:
-        times = [time_text(point[name]) if name in point else "" for name in TIMES]
-        rate = f"{point['optimized']:,.0f}" if "optimized" in point else ""
+        times = [if_known(point.get(name), time_text) for name in TIMES]
+        rate = if_known(point.get("optimized"), "{:,.0f}".format)
+        share = if_known(point.get("percent_of_limit"), "{:.3g}%".format)
         mark = "  <- the next value gains less than 10%" if point["value"] == stops else ""
-        share = f"{share:.3g}%" if (share := point.get("percent_of_limit")) else ""
         lines.append((str(point["value"]), *times, rate, share, point["verdict"] + mark))
     wide_console().print(text_table((figure, *SIDES, f"{unit}/s", "% of limit", "verdict"), lines, title))
     frame = pandas.DataFrame(points, columns=[*COLUMNS, *SIDES])

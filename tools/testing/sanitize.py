@@ -145,7 +145,8 @@ def sanitize(
 ) -> None:
     if unknown := [name for name in tool or [] if name not in TOOLS]:
         raise ValueError(f"--tool {unknown[0]!r} is not one of {', '.join(TOOLS)}")
-    pairs = [pair for pair in choose(root.resolve(), targets or ["all"]) if WATCHED & _kinds(pair)]
+    pairs = choose(root.resolve(), targets or ["all"])
+    pairs = [pair for pair in pairs if any(WATCHED & {*variant.kinds} for variant in pair.variants)]
     if not pairs:
         named = " ".join(targets or ["all"])
         raise ValueError(f"{named} has no CUDA or Triton variant: compute-sanitizer is for kernels that stand here")
@@ -167,10 +168,6 @@ def sanitize(
                 counts[clean_run] += 1
     print(f"{counts[True]} clean, {counts[False]} with errors")
     raise typer.Exit(FAILED if counts[False] else DONE if counts[True] else NOTHING)
-
-
-def _kinds(pair: Pair) -> set[str]:
-    return {kind for variant in pair.variants for kind in variant.kinds}
 
 
 def examined(run: Pair, tools: Sequence[str], place: list[Any], arch: str) -> list[tuple[bool | None, str]]:
