@@ -18,6 +18,7 @@ import typer
 from common.python.base.journal import write
 from common.python.base.paths import CHECKOUT_ONLY, installed
 from common.python.base.text import clean
+from common.python.base.toolkit import ROOT
 from common.python.corpus.targets import CHAPTERS
 from common.python.regress.check import STATUSES, Held, counts, hold_run, job_page, proof_csv, sight
 from common.python.regress.environment import device_of
@@ -26,11 +27,10 @@ from common.python.regress.runs import alike, choose, run_folders
 from common.python.report.artifacts import Run, read_run
 from common.python.report.markdown import append_to_job_page
 from common.python.report.rows import gain_text
-from tools.cli.exits import PLAIN, ended, exits
+from tools.cli.exits import PLAIN, SLOWER, ended, exits
 from tools.documentation.front_page import renew
 
-ROOT = Path(__file__).resolve().parents[2]
-PROGRAM, REGRESSION = "analyze_expectations", 3
+PROGRAM = "analyze_expectations"
 SHOWN = 5  # of the runs that are left out
 
 app = typer.Typer(add_completion=False, **PLAIN)
@@ -67,7 +67,7 @@ def analyze(
     if output_csv is not None:
         write(output_csv, proof_csv(rows, newest.summary.manifest))
     if any(row.status in failing for row in rows):
-        raise typer.Exit(REGRESSION)  # and nothing is updated, which would hide it
+        raise typer.Exit(SLOWER)  # and nothing is updated, which would hide it
     if update:
         _update(folders, newest, root, provisional)
 

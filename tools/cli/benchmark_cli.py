@@ -12,11 +12,12 @@ from typing import Annotated, Any, Literal
 
 import typer
 
+from common.python.base.toolkit import ROOT
 from common.python.run.options import Options
 from common.python.stats.sampling_plan import BUDGET_S, QUICK
 from common.python.workers.launch import Launch
 from tools.cli import options as o  # what a command needs is imported inside it, so that --help answers at once
-from tools.cli.completion import ROOT, step_over_colon
+from tools.cli.completion import step_over_colon
 from tools.cli.estimating import estimate
 from tools.cli.exits import DONE, FAILED, NOTHING, PLAIN, Commands, claims, ended
 from tools.cli.new_pair import new

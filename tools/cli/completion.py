@@ -9,9 +9,8 @@ from pathlib import Path
 
 import typer
 
+from common.python.base.toolkit import ROOT
 from common.python.corpus.targets import CHAPTER, CHAPTERS, pair_name
-
-ROOT = Path(__file__).resolve().parents[2]
 
 
 def complete_target(ctx: typer.Context, incomplete: str) -> list[str]:

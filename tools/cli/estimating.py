@@ -78,7 +78,9 @@ def estimate(
         context=context,
         read_bytes=weights_bytes,
     )
-    board = find_board(gpu, artifacts_dir)
+    name, memory_bytes, peaks = find_gpu(gpu, artifacts_dir)
+    rates = {dtype: peak for dtype, peak in peaks.values.items() if dtype in RATES}
+    board = Board(name, memory_bytes, peaks.values["hbm"], rates, peaks.source)
     check(case, board, gpus)
     result = estimated(case, board, gpus, measured_step(phase, case, measured_tokens_per_s, measured_ms))
     if as_json:
@@ -100,13 +102,6 @@ def find_model(word: str, layers: int | None = None, vocab: int | None = None) -
     if layers or vocab:
         raise ValueError(f"--layers and --vocab need a published shape: {word.strip()} parameters have none to replace")
     return counted
-
-
-def find_board(word: str | None, artifacts_dir: Path) -> Board:
-    """The board that the floors are of. Raises as `find_gpu`."""
-    name, memory_bytes, peaks = find_gpu(word, artifacts_dir)
-    rates = {dtype: peak for dtype, peak in peaks.values.items() if dtype in RATES}
-    return Board(name, memory_bytes, peaks.values["hbm"], rates, peaks.source)
 
 
 def find_gpu(word: str | None, artifacts_dir: Path) -> "tuple[str, float, Peaks]":

@@ -9,15 +9,15 @@ from typing import Annotated, Literal
 import typer
 
 from common.python.base.paths import CHECKOUT_ONLY, installed
+from common.python.base.toolkit import ROOT
 from common.python.corpus.targets import CHAPTERS, Folder, TargetError, nearest, parse, quoted
-from tools.cli.completion import ROOT, complete_chapter
+from tools.cli.completion import complete_chapter
 from tools.cli.options import RootOption
 
 NAME = re.compile(r"[a-z0-9]+(?:_[a-z0-9]+)*")
 HARNESS = re.compile(r"from common\.python\.\w+ import (.+)\n")
 TEMPLATES = Path(__file__).with_name("pair_templates")  # a file each of what is written
 MOST_LETTERS = 60  # of a name: the line that imports its workload stays under 120 characters
-
 
 Kind = Literal["torch", "triton", "cuda"]
 NAMED = "Folder and name, as in ./kernels:my_pair or ch07:my_pair."

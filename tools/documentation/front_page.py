@@ -8,13 +8,13 @@ that do arithmetic under the newest peaks that their limits were made of.
 from pathlib import Path
 
 from common.python.base.journal import write
+from common.python.base.toolkit import ROOT
 from common.python.corpus.discovery import find_pairs
 from common.python.performance_targets import Peaks
 from common.python.regress.expectations import Expectation, Expectations, expected, over_runs, renew_tables, table
 from common.python.report.charts import gain_chart, headline_chart, roofline_chart, standing_alone
 from common.python.report.markdown import BEGIN, replace_between_markers
 
-ROOT = Path(__file__).resolve().parents[2]
 GPU, ARCH = "NVIDIA H200", "sm_90a"
 PICTURE = Path("docs/results/h200/roofline.svg")
 HEADLINES, GAINS = PICTURE.with_name("headlines.svg"), "gains_{}.svg"
@@ -47,12 +47,13 @@ def compiled_only(root: Path) -> dict[str, tuple[str, ...]]:
 
 def charts(root: Path) -> dict[Path, str]:
     """The roofline and the charts of headlines and of each chapter's gains, by their places under `root`."""
-    newest_last = sorted(expected(root, GPU).values(), key=lambda one: one.measured)
+    kept = expected(root, GPU)
+    newest_last = sorted(kept.values(), key=lambda one: one.measured)
     limits = [one.result.limit for one in newest_last if one.result.limit]
     measured = {limit.resource: limit.peak for limit in limits if limit.source.startswith("measured")}
     chart = roofline_chart([one.result for one in newest_last], Peaks(values=measured, source="measured"))
     drawn = {PICTURE: standing_alone(chart)} if chart else {}  # only pairs that do arithmetic are in it
-    known = {key: over_runs(one) for key, one in expected(root, GPU).items()}
+    known = {key: over_runs(one) for key, one in kept.items()}
     if shown := [known[key] for key in PAIRS if key in known]:
         drawn[HEADLINES] = standing_alone(headline_chart(shown))
     for chapter in sorted({result.chapter for result in known.values()}):

@@ -16,7 +16,7 @@ from common.python.base.text import clean
 
 CPU = "cpu"  # what a machine without a GPU locks
 MOST_BYTES = 4096
-Claim = Callable[[str | None], None]  # takes the lock of the GPU with this UUID, or of the CPU
+Claim = Callable[[str | None], object]  # takes the lock of the GPU with this UUID, or of the CPU
 
 
 class Busy(Exception):
