@@ -124,11 +124,7 @@ def hush() -> None:
 def claims(wait: bool) -> Iterator[Claim]:
     """The function that takes a device's lock, at once or after waiting for it. The locks are given back at the end."""
     with ExitStack() as stack:
-
-        def claim(uuid: str | None) -> None:
-            stack.enter_context(hold(uuid, told, wait))
-
-        yield claim
+        yield lambda uuid: stack.enter_context(hold(uuid, told, wait))
 
 
 def age_s() -> float:

@@ -15,7 +15,7 @@ from pydantic import Field
 from common.python.base.results import Manifest, Model
 
 CONFIDENCE = 0.95
-STEPS = 10**9  # between which shares are told apart
+STEPS = 10**9  # from a share of 0 to one of 1: as finely are ends of intervals found
 Name = Literal["aa", "truth", "others", "cheats"]
 NAMES: tuple[Name, ...] = ("aa", "truth", "others", "cheats")
 Standing = Literal["kept", "refuted", "undecided", "not run"]
