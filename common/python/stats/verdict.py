@@ -1,5 +1,6 @@
 """From samples to a row: arithmetic on what a session recorded, which anyone can do again from its files."""
 
+import math
 import re
 from collections.abc import Sequence
 from statistics import median
@@ -166,10 +167,29 @@ def _ratio(
     shares = host_share(blocks, above, clock), host_share(blocks, below, clock)
     if clock == "device" and not any(shares):
         return interval(ratios)
+    spares = [spare(result, row) for row in (above, below)]
+    known = math.inf not in spares
+
+    def moved(pace: float) -> list[float]:
+        return [min(share * pace, most if known else math.inf) for share, most in zip(shares, spares)]
+
     deviation = pace_deviation([result]) if result.pace_deviation is None else result.pace_deviation
-    found = another_run(ratios, PACE_PART * max(shares) * deviation)
-    reach = pace_reach(blocks, result.best_pace_us, result.usual_pace_us)
-    return found and widened(found, abs(shares[0] - shares[1]) * reach)
+    found = another_run(ratios, PACE_PART * max(moved(deviation)))
+    faster, slower = pace_reach(blocks, result.best_pace_us, result.usual_pace_us)
+    saved = moved(faster)
+    return found and widened(found, max(abs(saved[0] - saved[1]), abs(shares[0] - shares[1]) * slower))
+
+
+def spare(result: PairResult, row: VariantResult) -> float:
+    """How much a faster host may lower the log of a variant's time: until its device is never idle; else infinite.
+
+    Of several ranks, each may be busy with a collective that waits for another's host, so their idle times add up.
+    """
+    main, ranks = result.spread(row), max(len(block.gpus) for block in result.blocks) or 1
+    if not main or not row.why or not row.why.busy_us:
+        return math.inf
+    idle = ranks * (1 - (row.why.busy_us - row.why.staged_us) / main.median)
+    return max(0.0, -math.log1p(-idle)) if idle < 1 and (idle >= 0 or ranks == 1) else math.inf
 
 
 def host_share(blocks: Sequence[Block], row: VariantResult, clock: ClockName) -> float:
