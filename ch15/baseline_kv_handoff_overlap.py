@@ -41,9 +41,9 @@ def through(x: Tensor, layers: list[Layer], keep: Callable[[int, Tensor], None])
 def reference(rank: int, x: list[Tensor], layers: list[list[Layer]]) -> tuple[Tensor, Tensor]:
     """The keys and values of the rank before, by layer, and this rank's own hidden states."""
     theirs: list[list[Tensor]] = [[] for _ in layers[rank]]
-    for prompt in x[rank - 1].split(1):
-        through(prompt, layers[rank], lambda index, kv: theirs[index].append(kv))
-    own = [through(prompt, layers[rank], lambda index, kv: None) for prompt in x[rank].split(1)]
+    for prompts in x[rank - 1].split(8):
+        through(prompts, layers[rank], lambda index, kv: theirs[index].append(kv))
+    own = [through(prompts, layers[rank], lambda index, kv: None) for prompts in x[rank].split(8)]
     return torch.stack([torch.cat(kv) for kv in theirs]), torch.cat(own)
 
 
@@ -64,7 +64,7 @@ workload = Workload(
     reference=reference,
     cost=cost,
     sizes={
-        "bench": {"layers": 8, "prompts": 64, "tokens": 512, "heads": 8, "width": 64},
+        "bench": {"layers": 8, "prompts": 192, "tokens": 512, "heads": 8, "width": 64},
         "test": {"layers": 3, "prompts": 2, "tokens": 19, "heads": 3, "width": 16},
     },
     tolerance=0.03,  # bfloat16 rounds each of the layers' results to 8 bits
