@@ -139,6 +139,7 @@ def prove(
             prep.at(name, f"proof {when}")
             proofs[name].append(trial.of(name, linger=linger))
         trial.close()
+        del trial  # and its answer, before the next is computed: that of ch20:train_step_8b has 11 GiB
     return proofs
 
 
