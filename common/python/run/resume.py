@@ -64,8 +64,4 @@ def of_code(before: Manifest, now: Manifest) -> list[str]:
     files = environment.harness_changes(before, now)
     more = f" and {len(files) - 3} more" if len(files) > 3 else ""
     found = [f"the harness has changed ({', '.join(files[:3])}{more})"] if files else []
-    return found + environment.differences(*map(_asked, (before, now)))
-
-
-def _asked(about: Manifest) -> dict[str, str | None]:
-    return environment.options(about, FREE) | about.versions
+    return found + environment.differences(*(environment.options(one, FREE) | one.versions for one in (before, now)))

@@ -13,7 +13,7 @@ import math
 from collections.abc import Sequence
 from statistics import median
 
-from common.python.base.results import Block, Interval, PairResult, Trio, VariantResult
+from common.python.base.results import Block, PairResult, Trio, VariantResult
 from common.python.stats.host_pace import is_crowded
 from common.python.stats.intervals import control_ok, headline
 from common.python.stats.sampling_plan import FEWEST_ROUNDS
@@ -149,16 +149,13 @@ def _busier_than_timed(row: VariantResult, result: PairResult) -> str | None:
     return f"the device worked {busy:.0f} us for a step that reads {device:.0f} us: work escaped the clock"
 
 
-def _tells_nothing(gain: Interval) -> bool:
-    return gain.high > WIDEST * gain.low and gain.low < WIDEST and gain.high > 1 / WIDEST
-
-
 def too_noisy(row: VariantResult, result: PairResult) -> str | None:
     """Why no ratio of this row can be shown, though its times may be right, and what may have disturbed it."""
     control, gain, others = result.control, row.speedup if result.goal != "memory" else None, _others(result)
+    wide = gain is not None and gain.high > WIDEST * gain.low and gain.low < WIDEST and gain.high > 1 / WIDEST
     if control is not None and not control_ok(control):
         told = f"the control, baseline against itself, reads [{control.low:.3f}, {control.high:.3f}]"
-    elif gain is not None and gain.rounds >= FEWEST_ROUNDS and _tells_nothing(gain):
+    elif gain is not None and gain.rounds >= FEWEST_ROUNDS and wide:
         told = f"its speedup is anywhere from {gain.low:.3g} to {gain.high:.3g}"
     elif others and (reason := _escaped(row, result)):
         told = f"{reason}, unless it was that of another process"

@@ -166,7 +166,8 @@ class Sampler:
             proof_s += time.perf_counter() - started
         if trial:
             trial.close()
-        kept = taken if prep.ranks.size > 1 else _in_time(taken)
+        in_time = {name for name, reading, _ in taken if not reading.late}  # late ones of the others count
+        kept = [one for one in taken if prep.ranks.size > 1 or not one[1].late or one[0] not in in_time]
         self.retaken += len(taken) - len(kept)
         samples = [_sample(name, reading, count, fresh) for name, reading, fresh in kept]
         # What the samples themselves took is no part of proving.
@@ -193,12 +194,6 @@ class Sampler:
         if self.on_device() and isinstance(self.clock, GpuClock):
             return statistics.median(self.clock.device(tuple, 1, SLACK_US).device_us() or 0.0 for _ in range(20))
         return statistics.median(self.clock.wall(tuple, 1, lambda: None).wall_us or 0.0 for _ in range(20))
-
-
-def _in_time(taken: list[Taken]) -> list[Taken]:
-    """Without the device samples that include CPU launch latency, where the variant has another that does not."""
-    good = {name for name, reading, _ in taken if not reading.late}
-    return [one for one in taken if not (one[1].late and one[0] in good)]
 
 
 def _sample(name: str, reading: Reading, count: int, fresh: bool = False) -> Sample:

@@ -124,7 +124,10 @@ class Commands:
         failures = prep.prepare_all({name: self.prepares[name] for name in names})
         self.prep = prep
         for name, variant in prep.variants.items():
-            self._note_compiled((self.prepares[name], size), variant.compiled)
+            if first := self.compiled.get(key := (self.prepares[name], size)):  # which a later round needs no more of
+                first["recompilations"] = first.get("recompilations", 0) + variant.compiled.get("graphs", 0)
+            elif variant.compiled:
+                self.compiled[key] = variant.compiled
             if variant.held_bytes is not None:  # a thread of autograd's may free gradients after the step returned
                 self.held_bytes[name, size].append(variant.held_bytes)
                 variant.held_bytes = median(self.held_bytes[name, size])
@@ -134,13 +137,6 @@ class Commands:
             "prepare_s": {name: variant.prepare_s for name, variant in prep.variants.items()},
             "first_call_s": {name: variant.first_call_s for name, variant in prep.variants.items()},
         }
-
-    def _note_compiled(self, key: tuple[Prepare, str], compiled: dict[str, float]) -> None:
-        """Count what a variant compiles in a later round, which needs nothing compiled that the first has not."""
-        if first := self.compiled.get(key):
-            first["recompilations"] = first.get("recompilations", 0) + compiled.get("graphs", 0)
-        elif compiled:
-            self.compiled[key] = compiled
 
     def start_clock(self) -> float:
         """Calibrate the clocks; the time an empty step reads on the headline clock, in microseconds."""
