@@ -6,7 +6,7 @@ and only calls of `step` are timed. Inputs, reference, cost and tolerance belong
 
 import re
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import cached_property
 from pathlib import Path
 from typing import Any
@@ -66,6 +66,7 @@ class Draw:
     rank: int = 0  # whose inputs these are, where a pair is on several GPUs
     ranks: int = 1
     onto_host: bool = False  # drawn on the device all the same: a GPU draws a gigabyte before a CPU has drawn a tenth
+    kept: Mapping[str, Any] = field(default_factory=dict)  # frozen inputs of an earlier draw, to return as they are
 
     @cached_property
     def generator(self) -> torch.Generator:

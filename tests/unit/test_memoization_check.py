@@ -4,6 +4,7 @@ import random
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
+from unittest.mock import Mock
 
 import pytest
 import torch
@@ -197,13 +198,7 @@ def test_a_step_that_is_slow_on_new_integers_alone_is_acquitted(tmp_path: Path) 
 
 def test_what_has_no_time_no_memory_files_or_ranks_is_left_open(tmp_path: Path) -> None:
     prep = prepared(plain([]), tmp_path)
-
-    def full(name: str) -> float:
-        raise torch.OutOfMemoryError("no room")
-
-    def never(name: str) -> float:
-        raise AssertionError("it was called")
-
+    full, never = Mock(side_effect=torch.OutOfMemoryError("no room")), Mock(side_effect=AssertionError("it was called"))
     assert run_trios(prep, ["x"], full, limit_s=60.0) == {"x": []}
     assert run_trios(prep, ["x"], lambda name: 1.0, limit_s=0.0) == {"x": []}
     prep.files = [tmp_path]

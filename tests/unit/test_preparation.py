@@ -16,9 +16,9 @@ from common.python.base.results import BEFORE
 from common.python.proof.comparison import Rejected
 from common.python.proof.preparation import Preparation, Prepared, VariantError, clone, compilation, free
 from common.python.proof.trials import prove
-from common.python.workload import Step
+from common.python.workload import Draw, Inputs, Step
 
-CPU = torch.device("cpu")
+CPU, SIGN = torch.device("cpu"), -(1 << 63)
 
 
 def output_of(prep: Preparation, name: str) -> Tensor:
@@ -98,44 +98,30 @@ def test_inputs_that_change_their_form_between_draws_are_rejected(
     assert message in str(rejected.value)
 
 
-def test_the_reference_gets_float64_copies_and_the_integers_as_they_are(prepared: Prepares) -> None:
-    seen: dict[str, Tensor] = {}
+def test_the_reference_gets_float64_copies_and_integers_and_what_is_as_drawn_as_they_are(prepared: Prepares) -> None:
+    seen: dict[str, Any] = {}
 
-    def reference(x: Tensor, rows: Tensor) -> Tensor:
-        seen.update(x=x, rows=rows)
-        return x[rows].mul_(1)
+    def reference(x: Tensor, rows: Tensor, w: dict[str, list[Tensor]]) -> Tensor:
+        seen.update(x=x, rows=rows, w=w["layers"][0])
+        return x[rows].mul_(w["layers"][0].double())
 
     problem = workload(
-        inputs=lambda draw, n: {"x": draw.normal(n, n, dtype=torch.bfloat16), "rows": draw.permutation(n)},
+        inputs=lambda draw, n: {
+            "x": draw.normal(n, n, dtype=torch.bfloat16),
+            "rows": draw.permutation(n),
+            "w": {"layers": [2.0 ** draw.integers(n, high=9)]},
+        },
         reference=reference,
         tolerance=0.0,
-        frozen=[],
+        as_drawn=["w"],
     )
-    prep = prepared(problem, a=lambda x, rows: lambda: x[rows])
+    prep = prepared(problem, a=lambda x, rows, w: lambda: x[rows] * w["layers"][0].bfloat16())
     (answer,) = prep.reference(prep.inputs)
     assert torch.equal(answer, output_of(prep, "a").double())
     assert (seen["x"].dtype, seen["rows"].dtype) == (torch.float64, torch.int64)
-    assert {tensor.data_ptr() for tensor in seen.values()}.isdisjoint(t.data_ptr() for t in prep.inputs.values())
+    assert all(seen[key].data_ptr() != prep.inputs[key].data_ptr() for key in ("x", "rows"))
     assert torch.equal(seen["x"], prep.inputs["x"].double())
-
-
-def test_the_reference_gets_an_input_as_drawn_without_a_copy(prepared: Prepares) -> None:
-    seen: dict[str, Any] = {}
-
-    def reference(x: Tensor, w: dict[str, list[Tensor]]) -> Tensor:
-        seen.update(x=x, w=w["layers"][0])
-        return x @ w["layers"][0].double()
-
-    problem = workload(
-        inputs=lambda draw, n: {"x": draw.normal(n, n), "w": {"layers": [draw.normal(n, n)]}},
-        reference=reference,
-        frozen=["w"],
-        as_drawn=["w"],
-    )
-    prep = prepared(problem, a=lambda x, w: lambda: x @ w["layers"][0])
-    prep.reference(prep.inputs)
     assert seen["w"] is prep.inputs["w"]["layers"][0]
-    assert seen["x"].dtype == torch.float64
     assert prove(prep, ["a"], BEFORE, trials=2)["a"][-1].reason is None
 
 
@@ -157,13 +143,20 @@ def test_a_part_of_a_workload_that_takes_other_arguments_is_named(prepared: Prep
 
 
 def test_a_refill_overwrites_files_under_the_same_path(prepared: Prepares, tmp_path: Path) -> None:
-    problem = workload(inputs=lambda draw, n: {"path": draw.file("data/x.bin", draw.normal(n))}, frozen=[])
-    prep = prepared(problem, a=lambda path: lambda: torch.zeros(1))
+    def inputs(draw: Draw, n: int) -> Inputs:
+        return {"path": draw.file("data/x.bin", draw.normal(n)), "w": draw.kept.get("w", draw.normal(n))}
+
+    prep = prepared(workload(inputs=inputs), a=lambda path, w: lambda: torch.zeros(1))
     path, before = tmp_path / "data" / "x.bin", prep.inputs["path"].read_bytes()
     prep.refill()
     assert prep.inputs["path"] == path
     assert path.read_bytes() != before
     assert prep.files == [path]
+    before = path.read_bytes()
+    assert prep.inputs["w"].zero_() is prep.draw()[0]["w"], "what is frozen need not be drawn again"
+    path.write_bytes(before)
+    assert prep.overwrote("it") == "it overwrote the input 'w', which is frozen"
+    assert (path.read_bytes(), prep.inputs["w"].all()) == (before, True), "restoring that draws files elsewhere"
 
 
 def test_prepare_and_the_first_call_are_timed_apart(prepared: Prepares) -> None:
@@ -194,17 +187,31 @@ def test_freeing_gives_back_what_only_a_cycle_holds() -> None:
 
 @pytest.mark.parametrize("seed", range(4))  # either may come first
 @pytest.mark.parametrize("told", ["no luck", "overwrote the input 'w', which is frozen"])
-def test_a_frozen_input_that_prepare_overwrote_is_restored_for_the_others(seed: int, told: str, tmp_path: Path) -> None:
+@pytest.mark.parametrize(
+    "change", [Tensor.zero_, lambda w: w[5, 6].bitwise_xor_(1), lambda w: w[5, 6:8].bitwise_xor_(SIGN)]
+)
+def test_a_frozen_input_that_prepare_overwrote_is_restored_for_the_others(
+    seed: int, told: str, change: Callable[[Tensor], Tensor], tmp_path: Path
+) -> None:
     def overwriting(x: Tensor, w: Tensor) -> Step:
-        w.zero_()
+        change(w.view(torch.int64))
         if told == "no luck":
             raise ValueError(told)
         return lambda: torch.zeros(9, 9)
 
-    prep = Preparation(workload(), {"n": 9}, "test", CPU, tmp_path, random.Random(seed))
+    problem = workload(inputs=lambda draw, n: {key: draw.normal(n, n, dtype=torch.float64) for key in "xw"})
+    prep = Preparation(problem, {"n": 9}, "test", CPU, tmp_path, random.Random(seed))
     failures = prep.prepare_all({"a": overwriting, "b": honest})
     assert [(name, told in str(error)) for name, error in failures.items()] == [("a", True)]
-    assert prep.inputs["w"].all()
+    assert torch.equal(prep.inputs["w"], prep.draw(str(tmp_path))[0]["w"])
+
+
+def test_frozen_inputs_that_cannot_be_drawn_again_are_lost_and_who_overwrote_them_is_named(tmp_path: Path) -> None:
+    problem = workload(inputs=lambda draw, n: {"x": draw.normal(n, n), "w": torch.rand(n, n)})
+    prep = Preparation(problem, {"n": 9}, "test", CPU, tmp_path, random.Random(5))
+    with pytest.raises(VariantError, match=r"overwrote the input 'w'; .* it is lost") as told:
+        prep.prepare_all({"a": lambda x, w: w.zero_})
+    assert told.value.who == "a"
 
 
 @pytest.mark.parametrize(
@@ -262,11 +269,6 @@ def test_graphs_and_breaks_inside_are_counted_and_earlier_ones_are_not() -> None
         torch.compile(broken, backend="eager")(torch.ones(4))
     assert (told["graphs"], told["graph breaks"], told["graphs from the cache"]) == (2, 1, 0)
     assert 0 < told["compilation s"] < 60
-
-
-def test_what_was_compiled_already_is_not_told_again() -> None:
-    compiled = torch.compile(lambda x: x + 1, backend="eager")
-    compiled(torch.ones(4))
-    with compilation() as told:
-        compiled(torch.ones(4))
-    assert told == {}
+    with compilation() as again:
+        torch.compile(broken, backend="eager")(torch.ones(4))
+    assert again == {}, "what was compiled already is not told again"

@@ -158,6 +158,24 @@ def _bits(tensor: Tensor) -> Tensor:
     return plain.view(BITS.get(plain.dtype.itemsize, plain.dtype))
 
 
+def fingerprint(found: Sequence[Tensor], device: torch.device, secret: int) -> list[object]:
+    """The form of each tensor, and for each chunk of it the sum of its bits times random odd numbers, modulo 2^64.
+
+    One changed element always shows: at most 32 bits of difference times an odd number are not 0. Several hide each
+    other by a chance of at most 2^-32, whatever they are, since nobody can foresee `secret`, from which numbers come.
+    """
+    numbers, sums = torch.empty(CHUNK[device.type], dtype=torch.int64, device=device), list[object]()
+    odd = numbers.random_(generator=torch.Generator(device).manual_seed(secret)).mul_(2).add_(1)
+    for tensor in found:
+        sums += [tensor.shape, tensor.dtype, tensor.device]
+        if not tensor.is_meta:
+            flat = _bits(tensor).reshape(-1).contiguous()
+            whole = flat.nbytes % 4 == flat.storage_offset() * flat.itemsize % 4 == 0  # words of 32 bits, so fewer sums
+            parts = (flat.view(torch.int32) if whole else flat).split(len(odd))
+            sums += torch.stack([(part.to(device) * odd[: len(part)]).sum() for part in parts]).tolist()
+    return sums
+
+
 def _compare_exact(out: Tensor, ref: Tensor) -> Comparison:
     if ref.is_floating_point() and bool(torch.isnan(ref).any()):
         raise Rejected("the reference itself holds NaN")

@@ -8,12 +8,14 @@ import gc
 import math
 import os
 import random
+import secrets
 import sys
 import traceback
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
+from tempfile import TemporaryDirectory
 from typing import Any
 
 import torch
@@ -22,7 +24,7 @@ from torch import Tensor
 from torch.utils import _pytree as pytree
 
 from common.python.base.safe_read import first_of
-from common.python.proof.comparison import Rejected, files_in, in_order, leaves, same
+from common.python.proof.comparison import Rejected, files_in, fingerprint, in_order, leaves, same
 from common.python.proof.originals import Settings, left_changed, now_s, settings
 from common.python.proof.ranks import ALONE, Ranks
 from common.python.workload import Draw, Inputs, Metered, Output, Prepare, Step, Workload
@@ -86,7 +88,9 @@ class Preparation:
     at: Callable[[str, str], None] = lambda who, what: None  # hears whose code is at work, and on what
     everyone: list[Inputs] = field(default_factory=list)  # inputs by rank, for the reference; `inputs` is one of them
     inputs: Inputs = field(default_factory=dict)
-    frozen: Inputs = field(default_factory=dict)  # copies of the frozen inputs
+    seed: int = 0  # of the first draw, whose frozen inputs stay
+    frozen: dict[str, list[object]] = field(default_factory=dict)  # their fingerprints
+    secret: int = field(default_factory=lambda: secrets.randbits(63))  # by which those are taken
     variants: dict[str, Prepared] = field(default_factory=dict)
     dtypes: list[torch.dtype] = field(default_factory=list)  # of every variant's outputs
     files: list[Path] = field(default_factory=list)  # that `inputs` drew
@@ -109,7 +113,7 @@ class Preparation:
         self.at("workload", "inputs")
         self.everyone = self.draw()
         self.inputs = self.everyone[self.ranks.rank]
-        self.frozen = {key: clone(self.inputs[key]) for key in self.workload.frozen}
+        self.frozen = {key: self._fingerprint(key) for key in self.workload.frozen}
         failures = {}
         for name in self.seeds.sample(list(prepares), len(prepares)):
             self.at(name, "prepare")
@@ -122,15 +126,18 @@ class Preparation:
                 try:
                     settle(self.device)  # else the next variant would get this one's error
                     self.overwrote("prepare or step")  # and restore what it overwrote
-                except (RuntimeError, Rejected) as lost:  # after an illegal access, or an input of another form
+                except (RuntimeError, Rejected, VariantError) as lost:  # after an illegal access, or of another form
                     raise error from lost
         return failures
 
-    def draw(self) -> list[Inputs]:
-        """Inputs of every rank, all drawn from one seed, since the reference of one rank depends on all of them."""
-        seed, size = self.seeds.getrandbits(48), self.ranks.size
+    def draw(self, apart: str = "") -> list[Inputs]:
+        """Inputs of every rank, since the reference of one depends on all; with a folder `apart`, the first again."""
+        seed, size = self.seed if apart else self.seeds.getrandbits(48), self.ranks.size
+        self.seed, scratch = self.seed or seed, Path(apart or self.scratch)
+        there = self.everyone if self.everyone and not apart else [{}] * size
+        kept = [{key: one[key] for key in one.keys() & {*self.workload.frozen}} for one in there]
         try:
-            draws = [Draw(self.device, seed, self.scratch, rank, size) for rank in range(size)]
+            draws = [Draw(self.device, seed, scratch, rank, size, kept=kept[rank]) for rank in range(size)]
             inputs = [self.workload.inputs(draw, **self.size) for draw in draws]
             if not isinstance(inputs[0], dict):
                 raise Rejected(f"inputs must return a dict of tensors by name, not a {type(inputs[0]).__name__}")
@@ -158,7 +165,7 @@ class Preparation:
         if torch.cuda.is_initialized():  # else the 32 MiB of cuBLAS workspaces would count for the first variant
             torch._C._cuda_clearCublasWorkspaces()
         given = self.inputs | {key: clone(self.inputs[key]) for key in self.workload.mutates}
-        before = allocated_bytes()
+        before = torch.cuda.memory_allocated()  # 0 without CUDA
         try:
             with compilation() as compiled:
                 started = now_s()
@@ -180,7 +187,7 @@ class Preparation:
         result = Prepared(name, step, given, prepared - started, called - prepared, metrics, compiled, files=files)
         if self.device.type == "cuda":
             gc.collect()
-            result.held_bytes = allocated_bytes() - before
+            result.held_bytes = torch.cuda.memory_allocated() - before
         return result
 
     def left_changed(self, what: str) -> str | None:
@@ -189,20 +196,25 @@ class Preparation:
 
     def overwrote(self, what: str) -> str | None:
         """Restore the frozen inputs, and name those that `what` overwrote."""
-        names = self.restore_inputs(self.frozen)
+        names = self.restore_inputs({})
         return f"{what} overwrote the input {names}, which is frozen" if names else None
 
     def restore_inputs(self, kept: Inputs) -> str:
-        """Restore the inputs among `kept` to the values kept of them; the names of those that had changed."""
-        changed = [key for key in kept if not all(map(same, tensors(self.inputs[key]), tensors(kept[key])))]
+        """Restore the inputs of `kept`, and the frozen, which are drawn again; the names of those that had changed."""
+        lost = [key for key, seen in self.frozen.items() if self._fingerprint(key) != seen]
+        changed = [key for key in kept if not all(map(same, tensors(self.inputs[key]), tensors(kept[key])))] + lost
+        if lost:
+            with TemporaryDirectory(dir=self.scratch) as folder:
+                kept = self.draw(folder)[self.ranks.rank] | kept
         for key in changed:
             overwrite(self.inputs[key], kept[key], key)
-        return " and ".join(map(repr, changed))
+        names = " and ".join(map(repr, changed))
+        if any(self._fingerprint(key) != self.frozen[key] for key in lost):
+            raise Rejected(f"overwrote the input {names}; one seed gives `inputs` other values each time: it is lost")
+        return names
 
-    def pristine(self) -> Inputs:
-        """The current inputs, out of reach of any step. Only those are copied that have no other copy."""
-        apart = self.frozen | {key: self.inputs[key] for key in self.workload.mutates}
-        return {key: apart[key] if key in apart else clone(value) for key, value in self.inputs.items()}
+    def _fingerprint(self, key: str) -> list[object]:
+        return fingerprint(tensors(self.inputs[key]), self.device, self.secret)
 
     def refill(self) -> None:
         """Overwrite every input that is not frozen, in place, with fresh data; each variant's own copies too."""
@@ -235,7 +247,7 @@ class Preparation:
     def _doubled(self, inputs: Inputs) -> Inputs:
         """Clones in float64, but for the inputs that the reference widens itself."""
         wide = {key: value for key, value in inputs.items() if key not in self.workload.as_drawn}
-        return inputs | pytree.tree_map(lambda leaf: _doubled(leaf, self.device), wide)
+        return inputs | pytree.tree_map_only(Tensor, lambda leaf: _doubled(leaf, self.device), wide)
 
     def evict_files(self) -> None:
         """Drop the files that inputs name by a Path, not a str, from the page cache, as the flush drops L2's data."""
@@ -282,19 +294,13 @@ def settle(device: torch.device) -> None:
         torch.cuda.synchronize()
 
 
-def allocated_bytes() -> int:
-    return torch.cuda.memory_allocated() if torch.cuda.is_initialized() else 0
-
-
 def clone(tree: Any) -> Any:
     """A copy of an input, its tensors with the strides that they have."""
-    return pytree.tree_map(lambda leaf: _clone(leaf.detach()) if isinstance(leaf, Tensor) else leaf, tree)
 
+    def copied(one: Tensor) -> Tensor:
+        return torch.empty_strided(one.shape, one.stride(), dtype=one.dtype, device=one.device).copy_(one.detach())
 
-def _clone(tensor: Tensor) -> Tensor:
-    if torch._debug_has_internal_overlap(tensor) == OVERLAPS:
-        return tensor.clone()
-    return torch.empty_strided(tensor.shape, tensor.stride(), dtype=tensor.dtype, device=tensor.device).copy_(tensor)
+    return pytree.tree_map_only(Tensor, copied, tree)
 
 
 def tensors(tree: Any) -> list[Tensor]:
@@ -302,9 +308,7 @@ def tensors(tree: Any) -> list[Tensor]:
     return [leaf for leaf in pytree.tree_leaves(tree) if isinstance(leaf, Tensor)]
 
 
-def _doubled(leaf: Any, device: torch.device) -> Any:
-    if not isinstance(leaf, Tensor):
-        return leaf
+def _doubled(leaf: Tensor, device: torch.device) -> Tensor:
     moved = leaf.detach().to(device)  # first: in one call torch widens it on the host, and sends twice as much
     wide = torch.float64 if leaf.dtype.is_floating_point else leaf.dtype
     return moved.to(wide, copy=leaf.device.type == device.type)

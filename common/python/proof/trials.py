@@ -27,7 +27,7 @@ from common.python.proof.comparison import (
     teeth,
 )
 from common.python.proof.originals import now_s
-from common.python.proof.preparation import Preparation, Prepared, VariantError, overwrite, settle, tensors
+from common.python.proof.preparation import Preparation, Prepared, VariantError, clone, overwrite, settle, tensors
 from common.python.stats.sampling_plan import TRIALS
 from common.python.workload import Inputs, Output, Step
 
@@ -42,7 +42,7 @@ class Trial:
 
     prep: Preparation
     when: str
-    pristine: Inputs
+    pristine: Inputs  # copies, out of reach of any step
     expected: list[Tensor]
     spoilt: str | None  # what steps that were timed before did to what all share
     proofs: list[Proof] = field(default_factory=list)
@@ -60,8 +60,9 @@ class Trial:
             if prep.ranks.size > 1:
                 raise failed from raised  # the other ranks may be waiting for this one in a collective
             error, reason = None, str(failed)
-        left = prep.left_changed("the step")
-        reason = prep.ranks.agree(self._overwritten() or reason or left)
+        left, names = prep.left_changed("the step"), prep.restore_inputs(self.pristine)  # for the other variants
+        overwrote = f"the step overwrote the input {names}, which is not in mutates" if names else None
+        reason = prep.ranks.agree(overwrote or reason or left)
         error = error if error is not None and math.isfinite(error) else None
         told = {"size": prep.size_name, "when": self.when, "error": error, "reason": reason}
         self.proofs.append(Proof.model_validate(told))
@@ -92,13 +93,6 @@ class Trial:
         poison([*first, *second])  # else a variant that writes nothing could find right answers in freed memory
         return comparison.error, None
 
-    def _overwritten(self) -> str | None:
-        """Which shared inputs the step overwrote; they are restored for the other variants."""
-        mutates = self.prep.workload.mutates
-        kept = {key: value for key, value in self.pristine.items() if key not in mutates}
-        names = self.prep.restore_inputs(kept)
-        return f"the step overwrote the input {names}, which is not in mutates" if names else None
-
     def close(self) -> None:
         """Raise VariantError for the workload if something was spoilt and no proof names the variant that did it."""
         if self.spoilt and not any(proof.reason for proof in self.proofs):
@@ -112,8 +106,11 @@ def begin(prep: Preparation, names: list[str], when: str) -> Trial:
     for name in names:
         poison(prep.variants[name].output)
     prep.refill()
-    pristine = prep.pristine()
-    expected = [leaf.to(prep.device) for leaf in prep.reference(pristine)]  # a GPU compares faster than its host
+    apart = {*prep.workload.frozen, *prep.workload.mutates}  # these have fingerprints, or steps have copies
+    pristine = {key: clone(value) for key, value in prep.inputs.items() if key not in apart}
+    expected = [leaf.to(prep.device) for leaf in prep.reference(prep.inputs | pristine)]  # a GPU compares faster
+    if changed := prep.ranks.agree(prep.overwrote("the reference, or a thread beside it,")):
+        raise VariantError("workload", Rejected(changed))
     return Trial(prep, when, pristine, expected, spoilt)
 
 
