@@ -12,7 +12,7 @@ from common.models.training import plain_step, step_cost, step_inputs, training
 from common.python.requirements import needs
 from common.python.workload import Cost, Draw, Inputs, Step, Workload
 
-requires = needs(memory_gib=100)  # six variants and the control with weights and moments each, and a reference
+requires = needs(memory_gib=52)  # six variants and the control with weights and moments each, 20, and a reference of 23
 MODELS = {
     # 2 of the 8B's 32 blocks, of full width, and of its vocabulary an equal share.
     "llama31_8b_sixteenth": replace(SHAPES["llama31_8b"], layers=2, vocabulary=8064),

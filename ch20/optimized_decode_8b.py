@@ -23,7 +23,7 @@ from common.python.cuda import load_cuda
 from common.python.requirements import needs
 from common.python.workload import Metered
 
-requires = needs(sm=80, memory_gib=60)
+requires = needs(sm=80, memory_gib=44)
 Packed = tuple[Tensor, Tensor]  # words and scales, as the kernel's tiles have them
 ROWS, PARTS = 16, 4  # of a tile, and groups that a warp takes of it
 STORED, GATED, ADDED = range(3)  # what becomes of a product

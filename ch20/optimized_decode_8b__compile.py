@@ -13,7 +13,7 @@ from common.models.decoder import Shape, Weights
 from common.python.requirements import needs
 from common.python.workload import Metered
 
-requires = needs(memory_gib=60, tools=["g++"])
+requires = needs(memory_gib=44, tools=["g++"])
 
 
 def compiled(code: FunctionType) -> Any:

@@ -9,7 +9,7 @@ from common.models.graphs import replayable
 from common.python.requirements import needs
 from common.python.workload import Metered
 
-requires = needs(gpus=1, memory_gib=60)
+requires = needs(gpus=1, memory_gib=44)
 
 
 def prepare(weights: Weights, shape: Shape, first: Tensor, earlier: Tensor, new: int) -> Metered:

@@ -23,7 +23,7 @@ from common.models.int4 import codes_of, grouped, on_int4_grid, scales_of
 from common.python.requirements import needs
 from common.python.workload import Draw, Metered
 
-requires = needs(memory_gib=60, tools=["g++"])
+requires = needs(memory_gib=44, tools=["g++"])
 Packed = tuple[Tensor, Tensor]  # words (rows, groups, 16), int32, and scales (rows, groups)
 
 

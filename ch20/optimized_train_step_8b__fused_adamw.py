@@ -9,7 +9,7 @@ from common.models.training import training
 from common.python.requirements import needs
 from common.python.workload import Step
 
-requires = needs(memory_gib=100)
+requires = needs(memory_gib=52)
 
 
 def prepare(weights: Weights, means: Weights, squares: Weights, tokens: Tensor, count: Tensor, shape: Shape) -> Step:

@@ -13,7 +13,7 @@ from common.models.training import training
 from common.python.requirements import needs
 from common.python.workload import Step
 
-requires = needs(memory_gib=100)
+requires = needs(memory_gib=52)
 KEPT = (
     torch.ops.aten.mm.default,
     torch.ops.aten._scaled_dot_product_flash_attention.default,

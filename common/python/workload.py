@@ -124,7 +124,7 @@ class Workload:
         depend on each other and so cannot overlap: their least times add up.
     sizes: `bench` (timed, fits a 24 GB card), `test` (tiny and odd), and `cpu` where a CPU can time it.
     tolerance: largest normwise relative error against the reference; 0.0 is bit-exact.
-    frozen: inputs that `prepare` may digest ahead (weights); they are not refilled.
+    frozen: inputs that `prepare` may digest ahead (weights); they are not refilled. One seed always gives the same.
     mutates: inputs that a step may write (parameters, a KV cache); each variant has its own copy.
     as_drawn: inputs that the reference gets as they are, not in float64, and widens part by part: 16 GB of bf16 weights
         would be 64 GB. It must not write them.
