@@ -28,7 +28,6 @@ REPOSITORY = "https://github.com/NVIDIA/TransformerEngine.git"
 BUILD_TOOLS = ("setuptools>=61", "wheel", "cmake>=3.21", "ninja", "pybind11[global]")
 RELEASE, COMMIT = r"\d+\.\d+(\.\d+)?", "[0-9a-f]{7,40}"
 
-
 app = typer.Typer(add_completion=False, **PLAIN)
 WHAT = "A release of NVIDIA/TransformerEngine (2.17), a tag (v2.8.0+40c69e7) or a commit (7 to 40 hex digits)."
 

@@ -26,13 +26,9 @@ def faults(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 def sanitize(logs: Path, *words: str, root: Path) -> "subprocess.CompletedProcess[str]":
-    return subprocess.run(
-        [str(ROOT / "scripts" / "sanitize.sh"), "--root", str(root), "--logs", str(logs), *words],
-        capture_output=True,
-        text=True,
-        check=False,
-        env=os.environ | {"PYTHON": sys.executable},
-    )
+    command = [str(ROOT / "scripts" / "sanitize.sh"), "--root", str(root), "--logs", str(logs), *words]
+    env = os.environ | {"PYTHON": sys.executable}
+    return subprocess.run(command, capture_output=True, text=True, check=False, env=env)
 
 
 @pytest.mark.parametrize("fault", CAUGHT)

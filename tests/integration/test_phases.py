@@ -5,13 +5,13 @@ import time
 
 import pytest
 from small_tree import HONEST, NOTE_PROCESS, WRONG, Tree, doing, late_s, nothing_left, row
+from test_endings import PAIRS, three
 
 from common.python.base.reaper import children
 from common.python.base.results import PairResult
 from common.python.run.session import APART, Session
 from common.python.workers.parallel import at_once
 
-PAIRS = ("ch01:a", "ch01:b", "ch01:c")
 HANGS_AT_TEST_SIZE = doing("if a.numel() < 1000: import time; time.sleep(600)")
 HANGS_WHEN_TIMED = doing("if a.numel() > 1000: import time; time.sleep(600)")
 # A stand-in for a full GPU: there is no room while another pair is at work.
@@ -46,11 +46,6 @@ class Heard:
 
     def place(self, key: str, phase: str) -> int:
         return self.phases.index((key, phase))
-
-
-def three(tree: Tree) -> None:
-    for key in PAIRS:
-        tree.pair(key)
 
 
 def test_all_pairs_are_proven_before_the_first_is_timed_and_timed_one_after_the_other(tree: Tree) -> None:

@@ -59,9 +59,8 @@ for every in (0, 1, 2):
 
 def test_the_triton_kernels_read_write_and_compute_all_that_is_counted() -> None:
     environment = os.environ | {"TRITON_INTERPRET": "1", "CUDA_VISIBLE_DEVICES": "", "PYTHONPATH": str(ROOT)}
-    done = subprocess.run(
-        [sys.executable, "-c", KERNELS], env=environment, capture_output=True, text=True, check=False, cwd=ROOT
-    )
+    command = [sys.executable, "-c", KERNELS]
+    done = subprocess.run(command, env=environment, capture_output=True, text=True, check=False, cwd=ROOT)
     assert done.returncode == 0, done.stderr
 
 

@@ -89,19 +89,17 @@ def bench(tmp_path: Path) -> Bench:
 
 @pytest.fixture
 def process() -> Iterator["subprocess.Popen[bytes]"]:
-    started = subprocess.Popen(["sleep", "60"])
-    yield started
-    started.kill()
-    started.wait()
+    with subprocess.Popen(["sleep", "60"]) as started:
+        yield started
+        started.kill()
 
 
 @pytest.fixture
 def stubborn() -> Iterator["subprocess.Popen[bytes]"]:
-    started = subprocess.Popen(["bash", "-c", "trap '' TERM; echo ready; sleep 60"], stdout=subprocess.PIPE)
-    started.stdout.readline()
-    yield started
-    started.kill()
-    started.wait()
+    with subprocess.Popen(["bash", "-c", "trap '' TERM; echo ready; sleep 60"], stdout=subprocess.PIPE) as started:
+        started.stdout.readline()
+        yield started
+        started.kill()
 
 
 Process = subprocess.Popen[bytes]

@@ -20,7 +20,7 @@ from common.python.build.kernel_use import KernelUse
 from common.python.corpus.discovery import find_pairs
 from common.python.cuda import Library
 from common.python.profile.nsight import step_command
-from tools.testing.sanitize import main, verdict, watch
+from tools.testing.sanitize import verdict, watch
 
 HERE = host(Gpu("NVIDIA H200", "GPU-1", 90, 140.0))
 TOOLS = ("memcheck", "racecheck", "initcheck", "synccheck")
@@ -99,7 +99,7 @@ def run(
 ) -> Callable[..., tuple[int, list[str]]]:
     def call(*words: str, root: Path = faults) -> tuple[int, list[str]]:
         with pytest.raises(SystemExit) as ended:
-            main([*words, "--root", str(root), "--logs", str(tmp_path / "logs")])
+            sanitize.ended(sanitize.app, "sanitize.sh", [*words, "--root", str(root), "--logs", str(tmp_path / "logs")])
         captured = capsys.readouterr()
         return int(ended.value.code or 0), (captured.out + captured.err).splitlines()
 

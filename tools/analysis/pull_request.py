@@ -125,10 +125,8 @@ def told(summary: Summary) -> Iterator[str]:
     sentence = f"{counted(len(known), 'variant')} compared, {others} the same as at the base within {MARGIN:.0%}."
     yield sentence if known else "No variant was compared with the base."
     if lines:
-        yield table(
-            ("pair", "variant", "ratio", "verdict"),
-            [[Markup(shown(cell)) for cell in line] for line in lines[:MOST_LINES]],
-        )
+        cells = [[Markup(shown(cell)) for cell in line] for line in lines[:MOST_LINES]]
+        yield table(("pair", "variant", "ratio", "verdict"), cells)
         yield "Ratio: time at the base over time here (bytes, where they are the goal), with its 95% interval."
     if known:
         reach = max(found.high / found.ratio for _, _, found, _ in known)  # slower is what ends below 1 - MARGIN

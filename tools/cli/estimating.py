@@ -137,10 +137,8 @@ def find_gpu(word: str | None, artifacts_dir: Path) -> "tuple[str, float, Peaks]
 def check(case: Case, board: Board, gpus: int | None) -> None:
     """Raise ValueError for arithmetic that the board has no rate for, or GPUs that the heads cannot be split over."""
     if case.arithmetic not in board.rates:
-        hint = nearest(case.arithmetic, sorted(board.rates))
-        raise ValueError(
-            f"no {case.arithmetic} rate of {board.name} is known ({board.source}): choose with --math{hint}"
-        )
+        known = f"no {case.arithmetic} rate of {board.name} is known ({board.source})"
+        raise ValueError(f"{known}: choose with --math{nearest(case.arithmetic, sorted(board.rates))}")
     counts = splits(case.model)
     if gpus is not None and counts and gpus not in counts:
         can = ", ".join(map(str, counts))

@@ -8,7 +8,6 @@ import json
 import sys
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Any
 
 from common.python.base.journal import write
 from common.python.report.charts import standing_alone, timeline_chart
@@ -25,18 +24,13 @@ def main(words: Sequence[str] | None = None) -> None:
     chapter, _, name = asked.pair.partition(":")
     folder = asked.run / f"{chapter}_{name}" / "profiles"
     try:
-        steps = {side: events(folder / f"{side}_{name}.trace.json") for side in SIDES}
+        texts = {side: (folder / f"{side}_{name}.trace.json").read_text() for side in SIDES}
     except FileNotFoundError as error:
         parser.error(f"{error.filename} is not there: measure {asked.pair} with --profile")
+    steps = {side: json.loads(text)["traceEvents"] for side, text in texts.items()}
     if not any(event.get("cat") == "kernel" for found in steps.values() for event in found):
         parser.error(f"{folder} has traces without a kernel: measure {asked.pair} on a GPU")
     write(asked.picture, standing_alone(timeline_chart(steps)))
-
-
-def events(trace: Path) -> list[dict[str, Any]]:
-    """A Chrome trace's events. Raises FileNotFoundError."""
-    found: list[dict[str, Any]] = json.loads(trace.read_text())["traceEvents"]
-    return found
 
 
 if __name__ == "__main__":

@@ -202,9 +202,5 @@ def examine(tool: str, run: Pair, own: list[str], program: Path, logs: Path, gpu
     return found is None, f"{tool:10} {name}: {found or 'clean'}{how}" + f" ({log})" * bool(found)
 
 
-def main(words: list[str] | None = None) -> None:
-    ended(app, PROGRAM, words)
-
-
 if __name__ == "__main__":
-    main()
+    ended(app, PROGRAM)
