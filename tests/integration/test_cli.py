@@ -15,6 +15,7 @@ from small_tree import HONEST, ROOT, WRONG, Done, Tree, assert_usage, cli
 
 from common.python.stats.sampling_plan import BUDGET_S
 from common.python.workers.process import Worker, WorkerError
+from tools.cli import sweeping
 from tools.cli.sweeping import read
 
 CLI = [sys.executable, str(ROOT / "tools" / "cli" / "benchmark_cli.py")]
@@ -125,6 +126,19 @@ def test_sweep_measures_a_pair_at_each_value_and_a_quick_look_for_a_fifth_of_the
     assert_usage(cli(*run, "--sweep", "n=1,2", "--junit", tmp_path / "junit.xml"), without)
 
 
+def test_a_sweep_that_ends_early_keeps_what_was_measured_and_says_what_was_not(
+    small: Tree, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
+) -> None:
+    """--fail-fast and --suite-timeout are about all values together."""
+    done = run(small, "wrong", "--sweep", "n=8,16,...,32", "--fail-fast", *QUICK)
+    assert (done.returncode, capfd.readouterr().err.splitlines()[-1]) == (1, "benchmark_cli: not measured: n=16,32")
+    assert "results: " in done.stdout
+    monkeypatch.setattr(sweeping, "age_s", lambda: 3600.0)
+    done = run(small, "ch01:doubles", "--sweep", "n=8,16", "--suite-timeout", "1800")
+    assert (done.returncode, done.stdout) == (1, "")
+    assert capfd.readouterr().err.endswith("before a worker had started\nbenchmark_cli: not measured: n=8,16\n")
+
+
 def test_sweep_and_set_take_dtypes_and_fractions_and_give_json(tmp_path: Path) -> None:
     """What a pair's own value is not is refused in one line; what its inputs refuse is a row."""
     size = '{"n": 4096, "dtype": "float32", "low": 0.5, "flip": False, "depths": [1, 2]}'
@@ -214,6 +228,8 @@ def test_a_target_that_names_nothing(small: Tree, command: str, target: str, rig
         (["--against", ""], "'' is neither a commit"),
         (["--against-python", ""], "'' is no executable file"),
         (["--sweep", ""], "'' is not of the form"),
+        (["--set", "n=8", "--set", "n=9"], "name n 2 times"),
+        (["--set", "n=8", "--sweep", "n=1,2"], "name n 2 times"),
         (["--bogus"], "`benchmark_cli run --help`"),
         (["--resume", "nowhere"], "name the folder of an earlier run"),
         (["--resume", ""], "names no folder"),

@@ -117,7 +117,7 @@ def run(
 
     asked = {field.name: given[field.name] for field in fields(Options) if field.name in given}
     asked |= {"targets": o.named(words, targets), "budget_s": budget * (QUICK if quick else 1)}
-    asked |= {"figure": figures(root, asked["targets"], set_ or [])} | o.counts(iterations, warmup)
+    asked |= {"figure": figures(root, asked["targets"], set_ or [], sweep)} | o.counts(iterations, warmup)
     options = Options(**asked, launch=Launch(nnodes, node_rank, nproc_per_node, rdzv_endpoint))
     if ray is not None:
         raise typer.Exit(on_ray(options, ray, o.repeated(ctx), bool(sweep or as_json), junit))
@@ -127,7 +127,9 @@ def run(
 
 
 def _refuse_together(given: dict[str, Any]) -> None:
-    """Raise ValueError for options of `run` that do not go together."""
+    """Raise ValueError for options of `run` that do not go together, and where nothing is named."""
+    if not any(given[name] for name in ("words", "targets", "resume")):
+        raise ValueError("nothing to run: name targets, such as `run --targets ch1` or `run --targets all`")
     measured = ("sweep", "ray", "resume", "profile")
     apart = {"against": measured, "against_python": ("against", *measured), "history": measured[:2]}
     for one, others in (apart | {"sweep": ("resume", "shard", "junit")}).items():

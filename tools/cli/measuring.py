@@ -36,7 +36,6 @@ from common.python.workers.launch import ONE_HOST
 from tools.cli.exits import DONE, FAILED, INTERRUPTED, NOTHING, SLOWER, age_s, claims, hush, told
 
 WITHOUT_RAY = ("resume", "shard", "suite_timeout", "fail_fast")  # options of `run`
-NO_TARGETS = "nothing to run: name targets, such as `run --targets ch1` or `run --targets all`"
 
 
 def measure(
@@ -52,8 +51,6 @@ def measure(
         raise ValueError("--resume goes on with the shard that its run is of: leave --shard out")
     if options.resume is not None and not options.targets:
         options = replace(options, targets=read_model(options.resume / "manifest.json", Manifest).targets)
-    if not options.targets:
-        raise ValueError(NO_TARGETS)
     if history is not None and history.exists():
         read(history)  # what is no history is refused before anything is measured
     if options.shard is not None:
@@ -124,8 +121,6 @@ def on_ray(options: Options, address: str, words: Sequence[str], other: bool, ju
     if other or options.launch != ONE_HOST or any(getattr(options, name) for name in WITHOUT_RAY):
         names = ", ".join(f"--{name.replace('_', '-')}" for name in ("sweep", "json", *WITHOUT_RAY))
         raise ValueError(f"--ray goes without {names} and options for several hosts or ranks")
-    if not options.targets:
-        raise ValueError(NO_TARGETS)
     parts, display, codes = options.artifacts_dir / f"parts-{os.getpid()}", Display(), [DONE]
     pairs = choose(options.root, options.targets)
     options.artifacts_dir.mkdir(parents=True, exist_ok=True)

@@ -3,6 +3,7 @@
 import json
 import re
 import sys
+import time
 from contextlib import redirect_stdout
 from dataclasses import replace
 from datetime import datetime, timezone
@@ -13,14 +14,14 @@ from typing import Any
 
 import typer
 
-from common.python.base.interrupt import interrupts
+from common.python.base.interrupt import SuiteTimeUp, interrupts
 from common.python.base.results import PairResult
 from common.python.base.text import text_table, wide_console
 from common.python.report.rows import blame, gain_text, if_known, time_text, verdict_text
 from common.python.run.options import Options
 from common.python.run.suite import open_suite
 from common.python.stats.verdict import lacked_memory
-from tools.cli.exits import DONE, FAILED, INTERRUPTED, claims, told
+from tools.cli.exits import DONE, FAILED, INTERRUPTED, age_s, claims, told
 from tools.cli.roofline import costs
 
 PAYS = 1.1  # a larger value pays if its rate is at least this times the rate of the value before it
@@ -31,13 +32,16 @@ TIMES = ("baseline_us", "optimized_us")
 COLUMNS = ("value", "verdict", *TIMES, "percent_of_limit")
 
 
-def figures(root: Path, targets: list[str], changes: list[str]) -> str | None:
-    """What `--set` asks of a size, such as `n=4096,batch=2`. Raises ValueError for what a pair has not."""
+def figures(root: Path, targets: list[str], changes: list[str], sweep: str | None = None) -> str | None:
+    """What `--set` asks of a size, such as `n=4096,batch=2`. Raises ValueError for what a pair has not or has twice."""
     if not changes:
         return None
     for change in changes:
         if not re.fullmatch(r"\w+=[^,=\s]+", change):
             raise ValueError(f"--set {change!r} is not of the form n=4096 or dtype=fp16")
+    asked = [change.partition("=")[0] for change in (*changes, sweep or "")]
+    if twice := next((name for name in asked if asked.count(name) > 1), None):
+        raise ValueError(f"--set and --sweep name {twice} {asked.count(twice)} times: name each figure once")
     for key, cost in costs(root, targets, ",".join(["bench", *changes])).items():
         if isinstance(cost, str):
             raise ValueError(f"--set {' '.join(changes)}: {key}: {cost}")
@@ -47,6 +51,7 @@ def figures(root: Path, targets: list[str], changes: list[str]) -> str | None:
 def run_sweep(options: Options, text: str, wait: bool, as_json: bool) -> int:
     """Measure the pair at each value; the exit code. Raises ValueError for what cannot be swept.
 
+    The first failure ends it with --fail-fast, and the time of the suite is that of all values together.
     With `as_json` stdout gets the points and what they are of as one JSON object, and stderr all else.
     """
     figure, values = read(text)
@@ -58,29 +63,33 @@ def run_sweep(options: Options, text: str, wait: bool, as_json: bool) -> int:
     (key, cost), code = *found.items(), DONE
     if isinstance(cost, str):
         raise ValueError(f"--sweep {text}: {cost}")
-    points, unit = [], cost[0].unit or "steps"
+    points, left, unit, began = [], [*values], cost[0].unit or "steps", time.monotonic() - age_s()
     folder = options.artifacts_dir / f"sweep-{datetime.now(timezone.utc).strftime('%Y%m%dT%H%M%SZ')}"
-    data = sys.stdout
-    with interrupts(told) as heard, redirect_stdout(sys.stderr if as_json else data):
-        for value in values:
-            with claims(wait) as claim:
-                changed = replace(options, figure=f"{fixed}{figure}={value}")
-                suite = open_suite(changed, lambda *news: None, lambda line: None, claim)
-                suite.asked_to_stop = lambda: heard() > 0
-                summary = suite.run()
-            if not summary.pairs:
-                break
-            result = summary.pairs[0]
-            points.append(_point(value, result))
-            typer.echo(f"{figure}={value}: {points[-1]['verdict']}")
-            code = FAILED if result.failed and not lacked_memory(result) else code
+    with interrupts(told) as heard, redirect_stdout(sys.stderr if as_json else sys.stdout):
+        try:
+            while left and not (options.fail_fast and code == FAILED):
+                with claims(wait) as claim:
+                    changed = replace(options, figure=f"{fixed}{figure}={left[0]}")
+                    suite = open_suite(changed, lambda *news: None, lambda line: None, claim, began)
+                    suite.asked_to_stop = lambda: heard() > 0
+                    summary = suite.run()
+                if not summary.pairs:
+                    break
+                value, result = left.pop(0), summary.pairs[0]
+                points.append(_point(value, result))
+                typer.echo(f"{figure}={value}: {points[-1]['verdict']}")
+                code = FAILED if result.failed and not lacked_memory(result) else code
+        except SuiteTimeUp as error:
+            told(str(error))
         if points:
             _publish(folder, f"{key} by {figure}", figure, unit, points)
     if as_json:
         of = {"key": key, "figure": figure, "unit": unit, "folder": str(folder) if points else None}
         lines = [{name: point.get(name) for name in COLUMNS} for point in points]
         print(json.dumps(of | {"points": lines}, indent=1))
-    return INTERRUPTED if heard() else code
+    if left:
+        told(f"not measured: {figure}={','.join(map(str, left))}")
+    return INTERRUPTED if heard() else FAILED if left else code
 
 
 def read(text: str) -> tuple[str, list[Value]]:
@@ -167,8 +176,7 @@ def _publish(folder: Path, title: str, figure: str, unit: str, points: list[dict
         mark = "  <- the next value gains less than 10%" if point["value"] == stops else ""
         lines.append((str(point["value"]), *times, rate, share, point["verdict"] + mark))
     wide_console().print(text_table((figure, *SIDES, f"{unit}/s", "% of limit", "verdict"), lines, title))
-    frame = pandas.DataFrame(points, columns=[*COLUMNS, *SIDES])
-    frame = frame.rename(columns={"value": figure})
+    frame = pandas.DataFrame(points, columns=[*COLUMNS, *SIDES]).rename(columns={"value": figure})
     frame.drop(columns=[*SIDES]).to_csv(folder / "sweep.csv", index=False)
     if frame[[*SIDES]].notna().any(axis=None):
         canvas = Figure(figsize=(7, 7), layout="constrained")
