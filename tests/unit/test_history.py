@@ -35,7 +35,8 @@ def test_runs_are_added_once_and_a_slower_commit_is_told(tmp_path: Path, capsys:
         one = pair({"baseline": 900.0, "optimized": us * (1.05 if number > 5 else 1)}, device=HOSTILE_NAME)
         summary = read_run(write_run(tmp_path / f"{number}", [one, pair({"baseline": 1.0}, name="b")], about)).summary
         assert [append(file, summary, tmp_path) for _ in range(2)] == [1, 1]
-    assert len(read(file)) == 12
+    assert len(table := read(file)) == 12
+    assert (table["low"] <= table["speedup"]).all()
     print_history(file, page, as_json=False)
     assert "slower since 2026-01-07, commit 000000000000+ -> 111111111111+" in capsys.readouterr().out
     assert "<script>" not in page.read_text()
@@ -43,6 +44,9 @@ def test_runs_are_added_once_and_a_slower_commit_is_told(tmp_path: Path, capsys:
     print_history(file, page, as_json=True)
     (change,) = json.loads(capsys.readouterr().out)[0]["changes"]
     assert change["after_us"] / change["before_us"] == pytest.approx(1.05, abs=0.01)
+    file.write_text(HEAD)
+    with pytest.raises(RuntimeError, match=r"nothing to show: .*history\.csv has no rows"):
+        print_history(file, page, as_json=False)
 
 
 HEAD, ROW = ",".join(COLUMNS) + "\n", "2026-01-02,ch07:a,optimized,H200,n=8,580.1,2.11.0,abc,{},2.0,1.9,2.1\n"

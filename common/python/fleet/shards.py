@@ -41,7 +41,7 @@ def shard_targets(root: Path, words: Iterable[str], shard: str) -> list[str]:
         raise ValueError(f"--shard {shard!r} is not I/N with I from 1 to N, such as 3/8")
     pairs = choose(root, words)
     if count > len(pairs):
-        raise ValueError(f"--shard {shard}: there are {len(pairs)} pairs, so N is at most {len(pairs)}")
+        raise ValueError(f"--shard {shard}: with {counted(len(pairs), 'pair')} N is at most {len(pairs)}")
     seconds = seconds_of(pairs)
     parts: list[list[Pair]] = [[] for _ in range(count)]
     loads = [0.0] * count

@@ -97,7 +97,7 @@ def _row(pair: PairResult, about: Manifest, home: Path | None) -> dict[str, Any]
     if home is not None and pair.chapter not in CHAPTERS:  # a folder of its own repository, or of none
         commit, dirty = git(home, "rev-parse", "HEAD"), bool(git(home, "status", "--porcelain", "."))
     size = " ".join(f"{name}={value}" for name, value in pair.shape.items()) or pair.size
-    gain = own.speedup.model_dump(exclude={"rounds"}) if own.speedup else {}
+    gain = {"speedup": own.speedup.ratio, "low": own.speedup.low, "high": own.speedup.high} if own.speedup else {}
     return {
         **{"started": about.started, "pair": pair.key, "variant": own.label, "gpu": pair.device, "size": size},
         **{"driver": about.machine.driver, "torch": about.versions.get("torch"), "us": us, **gain},
@@ -115,9 +115,8 @@ def read(file: Path) -> "DataFrame":
     except ValueError:  # no CSV or no text
         found = pandas.DataFrame()
     if [*found.columns] != COLUMNS or not isinstance(found.index, pandas.RangeIndex):  # a longer line makes another
-        raise ValueError(
-            f"{file} is no history of runs: `run --history` writes one, whose columns are {', '.join(COLUMNS)}"
-        )
+        told = f"`run --history` writes one, whose columns are {', '.join(COLUMNS)}"
+        raise ValueError(f"{file} is no history of runs: {told}")
     times = pandas.to_numeric(found["us"], errors="coerce")
     if unknown := [*found.index[~((times > 0) & (times < np.inf))]]:
         raise ValueError(f"{file} has no time in us in line {unknown[0] + 2}: remove that line")
@@ -174,7 +173,7 @@ def _best_split(gaps: np.ndarray) -> tuple[int, float]:
 
 
 def print_history(file: Path, page: Path, as_json: bool) -> None:
-    """Print a line a series, or all as JSON, and write the page. Raises ValueError and OSError as `read` does."""
+    """Print a line a series, or all as JSON, and write the page. Raises as `read` does; RuntimeError without rows."""
     if file.resolve() == page.resolve():
         raise ValueError(f"{file} is both the history and its page: name another --output")
     found = series(read(file))
@@ -182,12 +181,13 @@ def print_history(file: Path, page: Path, as_json: bool) -> None:
         parts = [{"rows": one.rows, "changes": [asdict(change) for change in one.changes]} for one in found]
         print(json.dumps(parts, indent=1))
         return
+    if not found:
+        raise RuntimeError(f"nothing to show: {file} has no rows: `run --history {file}` adds them")
     write(page, history_page(file.name, found))
     lines = []
     for one in found:
-        own, level = one.rows[-1], one.levels[-1]
-        noise = 100 * (max(level) / min(level) - 1)
+        noise = 100 * (max(one.levels[-1]) / min(one.levels[-1]) - 1)
         told = str(one.changes[-1]) if one.changes else "no change found"
-        lines.append((one.name, str(len(one.rows)), time_text(own["us"]), f"{noise:.1f}%", told))
+        lines.append((one.name, str(len(one.rows)), time_text(one.rows[-1]["us"]), f"{noise:.1f}%", told))
     wide_console().print(text_table(("series", "runs", "last", "spread", "last change"), lines))
     print(f"page: {page}")

@@ -178,4 +178,4 @@ def comparison_table(found: Comparison) -> Table:
         lines.append([pair, one.variant, *shown, if_known(one.gain, interval_text)])
         last = one.pair
     columns = ("pair", "variant", "time A -> B", "A over B", "B reads", "speedup A -> B", "B's over A's")
-    return text_table(columns, lines)
+    return text_table(columns, lines, whole=("pair",))
