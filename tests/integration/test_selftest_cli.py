@@ -73,7 +73,7 @@ def test_the_experiments_run_and_leave_every_raw_number(small: Tree, capfd: pyte
     assert told["fewest ratios of equal sides that are over 1% from 1"].note == "triton do_bench: it times GPUs only"
     assert told["every cheat is refused"].measured == "3 of 3"
     assert told["no honest one is refused"].measured == "0 of 8"
-    assert told["no honest one is refused"].note == "1 pairs of the chapters run"
+    assert told["no honest one is refused"].note == "1 of the chapters' pairs run"
 
 
 def test_an_experiment_that_ends_with_an_error_fails_the_selftest_and_the_others_go_on(

@@ -145,6 +145,17 @@ def test_a_blunt_clock_misses_them() -> None:
     assert standings(planted(noise=0.1))[1:4] == ["refuted"] * 3
 
 
+@pytest.mark.parametrize(("slow_blocks", "standing"), [(1, "refuted"), (2, "undecided")])
+def test_a_host_that_ran_slow_is_too_noisy_to_accuse_the_clock(slow_blocks: int, standing: str) -> None:
+    blocks = noisy_blocks(np.random.default_rng(5), SLOWED)
+    for block in blocks[:slow_blocks]:
+        block.paces = [30.0, 50.0]
+    result = PairResult(chapter="ch01", name="x", status="measured", clock="end_to_end", blocks=blocks)
+    result.best_pace_us = 30.0
+    said = truth.planted(outcomes(result, PLANTED) * 100)[2]
+    assert (said.standing, "too noisy: the host ran slow in 100" in (said.note or "")) == (standing, slow_blocks > 1)
+
+
 def test_the_truth_is_what_the_lever_says_a_share_adds() -> None:
     strong = TRUE_TIMES | {lane.below: 1 + 1.5 * lane.planted for lane in (*PLANTED, LEVER)}
     quiet = many(1, PLANTED, strong, 1e-9, lever=LEVER, placed=0.0)

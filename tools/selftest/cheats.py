@@ -40,7 +40,7 @@ def experiment(bench: Bench, scratch: Path) -> list[Promise]:
         bench.say("cheats: cheats and their honest twins")
         seconds = CHEATS_SHARE * (bench.deadline - time.monotonic())
         summary = _run_suite(bench, lay_cheats(scratch, bench.root / CHEATS), seconds, iterations=SAMPLES)
-        late = f"no time for {len(summary.not_run)} pairs of cheats" if summary.not_run else ""
+        late = f"no time for {len(summary.not_run)} of the cheats" if summary.not_run else ""
         rows += [row for result in summary.pairs for row in caught(result, cheating=True)]
     able = _able_pairs(bench)
     pairs, ran = random.Random(bench.seed).sample(able, min(len(able), bench.form.honest_pairs)), list[PairResult]()
@@ -109,7 +109,7 @@ def promises(rows: Sequence[Caught], late: str, honest_pairs: int, honest_late: 
     cheats, honest = ([row for row in rows if row.honest is kind] for kind in (False, True))
     accepted = [f"{row.name}: accepted" for row in cheats if not row.refused]
     alarms = [f"{row.name}: {row.reason}" for row in honest if row.refused]
-    chapters = f"{honest_pairs} pairs of the chapters run" + f"; no time for {honest_late} more" * bool(honest_late)
+    chapters = f"{honest_pairs} of the chapters' pairs run" + f"; no time for {honest_late} more" * bool(honest_late)
     return [
         Promise(
             experiment="cheats",

@@ -112,18 +112,23 @@ def empty(floor_us: float, read_us: Sequence[float]) -> Promise:
 
 
 def planted(found: Sequence[Outcome]) -> list[Promise]:
-    """The power to find each planted share, and the coverage. A session that failed missed all of its slowdowns."""
+    """The power to find each planted share, and the coverage. A session that failed missed all of its slowdowns.
+
+    A power that is refuted only together with sessions in which the host ran slow is undecided.
+    """
     said = []
     for share, power in POWER.items():
         slowed = [one for one in found if one.planted == share]
-        noticed = sum(one.interval is not None and one.interval.high < 1 for one in slowed)
-        said.append(
-            promised_share(
-                "truth", f"a planted slowdown of {share:.1%}: the interval excludes 1", noticed, len(slowed), power
-            )
-        )
-        named = sum(one.verdict == "slower" for one in slowed)
-        said[-1].note = f"called slower by its verdict, which has a margin of 1%: {named} of {len(slowed)}"
+        noticed = [one for one in slowed if one.interval is not None and one.interval.high < 1]
+        named, slow = sum(one.verdict == "slower" for one in slowed), sum(one.slow_host for one in slowed)
+        what = f"a planted slowdown of {share:.1%}: the interval excludes 1"
+        promise = promised_share("truth", what, len(noticed), len(slowed), power)
+        quiet = promised_share("truth", what, sum(not one.slow_host for one in noticed), len(slowed) - slow, power)
+        promise.note = f"called slower by its verdict, which has a margin of 1%: {named} of {len(slowed)}"
+        if promise.standing == "refuted" != quiet.standing:
+            promise.standing = "undecided"
+            promise.note += f"; too noisy: the host ran slow in {slow} of {len(slowed)}"
+        said.append(promise)
     said.append(coverage("truth", "planted slowdowns", found))
     said[-1].note = note_on(found)
     return said
