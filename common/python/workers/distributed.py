@@ -180,7 +180,7 @@ def _follow(leader: Leader) -> None:
     ranks = _join(leader, rank, local)
     commands = Commands(leader.root, leader.scratch / f"rank{rank}", leader.settings, say, ranks)
     for asked in itertools.count(1):
-        command, arguments = json.loads(store.get(f"ask/{asked}"))  # waits for it
+        command, arguments = _next(store, asked)
         if command == END:
             break
         answer = commands.perform(command, arguments)
@@ -216,6 +216,12 @@ def _join(leader: Leader, rank: int, local: int) -> Ranks:
         ranks.enqueue_meeting()  # NCCL loads its kernels and connects at the first collective
         torch.cuda.synchronize()
     return ranks
+
+
+def _next(store: TCPStore, asked: int) -> tuple[str, dict[str, Any]]:
+    """Wait for the next command; a stack that ends here says that the rank has done its part."""
+    command, arguments = json.loads(store.get(f"ask/{asked}"))
+    return command, arguments
 
 
 def merge(answers: list[Any]) -> Any:
