@@ -3,27 +3,23 @@
 Exit codes: 0 done, 1 failed or invalid, 2 usage, 3 slower than --against or --against-python, 4 nothing could run.
 """
 
+import inspect
 import locale
 import os
 import sys
-from dataclasses import fields
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
 import typer
 
 from common.python.base.toolkit import ROOT
-from common.python.run.options import Options
-from common.python.stats.sampling_plan import BUDGET_S, QUICK
-from common.python.workers.launch import Launch
 from tools.cli import options as o  # what a command needs is imported inside it, so that --help answers at once
 from tools.cli.completion import step_over_colon
 from tools.cli.estimating import estimate
 from tools.cli.exits import DONE, FAILED, NOTHING, PLAIN, Commands, claims, ended
 from tools.cli.new_pair import new
 
-ARTIFACTS = Path("artifacts")
-NEWEST = ARTIFACTS / "latest"
+NEWEST = o.ARTIFACTS / "latest"
 
 app = typer.Typer(
     cls=Commands,
@@ -75,67 +71,22 @@ def show(
     help="Prove that pairs compute the same, and time them.\n\nResults go to a new folder: every sample, tables, and "
     "report.html. For example `benchmark_cli run ch07 ch09:softmax`."
 )
-def run(
-    ctx: typer.Context,
-    words: o.Words = None,
-    targets: o.Targets = None,
-    artifacts_dir: o.ArtifactsOption = ARTIFACTS,
-    size: o.SizeOption = None,
-    sweep: o.SweepOption = None,
-    set_: o.SetOption = None,
-    against: o.AgainstOption = None,
-    against_python: o.PythonOption = None,
-    iterations: o.IterationsOption = None,
-    warmup: o.WarmupOption = None,
-    budget: o.BudgetOption = BUDGET_S,
-    quick: o.QuickOption = False,
-    timeout_multiplier: o.PatienceOption = 1.0,
-    suite_timeout: o.SuiteTimeoutOption = None,
-    reproducible: o.ReproducibleOption = False,
-    cold_start: o.ColdOption = False,
-    profile: o.ProfileOption = False,
-    resume: o.ResumeOption = None,
-    fail_fast: o.FailFastOption = False,
-    jobs: o.JobsOption = None,
-    shard: o.ShardOption = None,
-    ray: o.RayOption = None,
-    seed: o.SeedOption = None,
-    nproc_per_node: o.RanksOption = None,
-    nnodes: o.HostsOption = 1,
-    node_rank: o.HostOption = 0,
-    rdzv_endpoint: o.RendezvousOption = None,
-    junit: o.JunitOption = None,
-    history: o.HistoryOption = None,
-    wait: o.WaitOption = True,
-    as_json: o.JsonOption = False,
-    root: o.RootOption = ROOT,
-) -> None:
-    given = dict(locals())
-    _refuse_together(given)
+def run(**given: Any) -> None:
+    asked = o.RunOptions(**given)
+    asked.refuse_together()
     from tools.cli.measuring import measure, on_ray
     from tools.cli.sweeping import figures, run_sweep
 
-    asked = {field.name: given[field.name] for field in fields(Options) if field.name in given}
-    asked |= {"targets": o.named(words, targets), "budget_s": budget * (QUICK if quick else 1)}
-    asked |= {"figure": figures(root, asked["targets"], set_ or [], sweep)} | o.counts(iterations, warmup)
-    options = Options(**asked, launch=Launch(nnodes, node_rank, nproc_per_node, rdzv_endpoint))
-    if ray is not None:
-        raise typer.Exit(on_ray(options, ray, o.repeated(ctx), bool(sweep or as_json), junit))
-    if sweep is not None:
-        raise typer.Exit(run_sweep(options, sweep, wait, as_json))
-    raise typer.Exit(measure(options, junit, history, wait, as_json))
+    targets = o.named(asked.words, asked.targets)
+    options = asked.options(targets, figures(asked.root, targets, asked.set_ or [], asked.sweep))
+    if asked.ray is not None:
+        raise typer.Exit(on_ray(options, asked.ray, asked))
+    if asked.sweep is not None:
+        raise typer.Exit(run_sweep(options, asked.sweep, asked.wait, asked.as_json))
+    raise typer.Exit(measure(options, asked))
 
 
-def _refuse_together(given: dict[str, Any]) -> None:
-    """Raise ValueError for options of `run` that do not go together, and where nothing is named."""
-    if not any(given[name] for name in ("words", "targets", "resume")):
-        raise ValueError("nothing to run: name targets, such as `run --targets ch1` or `run --targets all`")
-    measured = ("sweep", "ray", "resume", "profile")
-    apart = {"against": measured, "against_python": ("against", *measured), "history": measured[:2]}
-    for one, others in (apart | {"sweep": ("resume", "shard", "junit")}).items():
-        if given[one] is not None and any(given[other] for other in others):
-            *most, last = (f"--{other}" for other in others)
-            raise ValueError(f"--{one.replace('_', '-')} goes without {', '.join(most)} and {last}")
+run.__signature__ = inspect.signature(o.RunOptions)  # type: ignore[attr-defined]  # which typer reads
 
 
 @app.command()
@@ -166,7 +117,7 @@ def report(
 @app.command()
 def merge(
     runs: Annotated[list[Path], typer.Argument(parser=o.run_folder, metavar="RUN...", help="Folders of runs.")],
-    artifacts_dir: o.ArtifactsOption = ARTIFACTS,
+    artifacts_dir: o.ArtifactsOption = o.ARTIFACTS,
     junit: o.JunitOption = None,
     root: o.RootOption = ROOT,
 ) -> None:
@@ -248,7 +199,7 @@ def build(
     words: o.Words = None,
     targets: o.Targets = None,
     arch: Annotated[str | None, typer.Option(help="Kinds of GPU; by default sm_80 and six more, to sm_121a.")] = None,
-    artifacts_dir: Annotated[Path, o.into(help="build.json goes to a new folder in here.")] = ARTIFACTS,
+    artifacts_dir: Annotated[Path, o.into(help="build.json goes to a new folder in here.")] = o.ARTIFACTS,
     jobs: Annotated[int | None, o.count(help="Compilers at a time; by default as many as cores.")] = None,
     root: o.RootOption = ROOT,
 ) -> None:
@@ -267,7 +218,7 @@ def build(
 
 @app.command()
 def peak(
-    artifacts_dir: Annotated[Path, o.into(help="They go to peaks/<UUID>.json in here.")] = ARTIFACTS,
+    artifacts_dir: Annotated[Path, o.into(help="They go to peaks/<UUID>.json in here.")] = o.ARTIFACTS,
     as_json: Annotated[bool, typer.Option("--json", help="Print the file's JSON to stdout, and nothing else.")] = False,
     publish: Annotated[
         Path | None, typer.Option(metavar="FILE", help="Measure nothing: draw its links between GPUs for chapter 4.")
@@ -302,7 +253,7 @@ def roofline(
     run: Annotated[
         Path | None, typer.Option(parser=o.run_folder, help="What this run measured, under its own peaks.")
     ] = None,
-    artifacts_dir: o.ArtifactsOption = ARTIFACTS,
+    artifacts_dir: o.ArtifactsOption = o.ARTIFACTS,
     root: o.RootOption = ROOT,
 ) -> None:
     """The limit of each pair, and what binds it.
@@ -335,7 +286,7 @@ def doctor(as_json: Annotated[bool, typer.Option("--json", help="Print the findi
 def selftest(
     only: Annotated[str | None, typer.Option(help="Some of aa,truth,others,cheats.")] = None,
     full: Annotated[bool, typer.Option("--full", help="About twenty minutes on an H200, instead of two.")] = False,
-    artifacts_dir: o.ArtifactsOption = ARTIFACTS,
+    artifacts_dir: o.ArtifactsOption = o.ARTIFACTS,
     seed: o.SeedOption = None,
     wait: o.WaitOption = True,
     root: o.RootOption = ROOT,

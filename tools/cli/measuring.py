@@ -34,16 +34,15 @@ from common.python.run.suite import Suite, open_suite
 from common.python.stats.intervals import verdict
 from common.python.workers.launch import ONE_HOST
 from tools.cli.exits import DONE, FAILED, INTERRUPTED, NOTHING, SLOWER, age_s, claims, hush, told
+from tools.cli.options import RunOptions, repeated
 
-WITHOUT_RAY = ("resume", "shard", "suite_timeout", "fail_fast")  # options of `run`
+WITHOUT_RAY = ("sweep", "as_json", "resume", "shard", "suite_timeout", "fail_fast")  # options of `run`
 
 
-def measure(
-    options: Options, junit: Path | None, history: Path | None = None, wait: bool = True, as_json: bool = False
-) -> int:
+def measure(options: Options, asked: RunOptions) -> int:
     """Run the suite before the user's eyes; the exit code.
 
-    With `as_json` stdout gets the summary and its `folder` as one JSON object, and stderr all else.
+    With `--json` stdout gets the summary and its `folder` as one JSON object, and stderr all else.
     """
     if options.resume is not None and not os.path.isfile(options.resume / "journal.jsonl"):
         raise ValueError(f"--resume {options.resume} has no journal.jsonl: name the folder of an earlier run")
@@ -51,12 +50,12 @@ def measure(
         raise ValueError("--resume goes on with the shard that its run is of: leave --shard out")
     if options.resume is not None and not options.targets:
         options = replace(options, targets=read_model(options.resume / "manifest.json", Manifest).targets)
-    if history is not None and history.exists():
-        read(history)  # what is no history is refused before anything is measured
+    if asked.history is not None and asked.history.exists():
+        read(asked.history)  # what is no history is refused before anything is measured
     if options.shard is not None:
         options = replace(options, targets=shard_targets(options.root, options.targets, options.shard))
-    data = sys.stdout if as_json else None
-    with ExitStack() as stack, claims(wait) as claim, redirect_stdout(sys.stderr if as_json else sys.stdout):
+    data, shown = (sys.stdout, sys.stderr) if asked.as_json else (None, sys.stdout)
+    with ExitStack() as stack, claims(asked.wait) as claim, redirect_stdout(shown):
         display = Display()
         beside: Callable[[list[Pair]], list[Pair]] = list
         if options.against is not None:
@@ -66,17 +65,10 @@ def measure(
         suite = open_suite(options, display.show, claim=claim, began=time.monotonic() - age_s(), beside=beside)
         with interrupts(told) as heard:
             suite.asked_to_stop = lambda: heard() > 0
-            return _run(suite, display, junit, history, heard, data)
+            return _run(suite, display, asked, heard, data)
 
 
-def _run(
-    suite: Suite,
-    display: Display,
-    junit: Path | None,
-    history: Path | None,
-    heard: Callable[[], int],
-    data: TextIO | None,
-) -> int:
+def _run(suite: Suite, display: Display, asked: RunOptions, heard: Callable[[], int], data: TextIO | None) -> int:
     display.expect(len(suite.pairs))
     try:
         with display:
@@ -88,10 +80,10 @@ def _run(
         display.finish(summary, suite.folder, there)
         if heard() < 2:  # the second Ctrl-C was for the report too
             append_to_job_page((suite.folder / "summary.md").read_text() + "\n", os.environ)
-            publish(suite.folder, suite.options.root, junit)
-        if history is not None:
-            added = append(history, summary, suite.options.root)
-            display.tell(f"{added} of {counted(len(summary.pairs), 'pair')} added to {history}")
+            publish(suite.folder, suite.options.root, asked.junit)
+        if asked.history is not None:
+            added = append(asked.history, summary, suite.options.root)
+            display.tell(f"{added} of {counted(len(summary.pairs), 'pair')} added to {asked.history}")
         if data is not None:
             found = {"folder": str(suite.folder)} | summary.model_dump(mode="json")
             print(json.dumps(found, indent=1), file=data)
@@ -116,20 +108,20 @@ def _code(summary: Summary) -> int:
     return NOTHING if all(result.status in ("unsupported", "built") for result in summary.pairs) else DONE
 
 
-def on_ray(options: Options, address: str, words: Sequence[str], other: bool, junit: Path | None) -> int:
-    """Run the suite on a Ray cluster; the exit code. `other` says that more was asked for than goes with it."""
-    if other or options.launch != ONE_HOST or any(getattr(options, name) for name in WITHOUT_RAY):
-        names = ", ".join(f"--{name.replace('_', '-')}" for name in ("sweep", "json", *WITHOUT_RAY))
+def on_ray(options: Options, address: str, asked: RunOptions) -> int:
+    """Run the suite on a Ray cluster; the exit code. Raises ValueError for what does not go with it."""
+    if options.launch != ONE_HOST or any(getattr(asked, name) for name in WITHOUT_RAY):
+        names = ", ".join(f"--{name.removeprefix('as_').replace('_', '-')}" for name in WITHOUT_RAY)
         raise ValueError(f"--ray goes without {names} and options for several hosts or ranks")
     parts, display, codes = options.artifacts_dir / f"parts-{os.getpid()}", Display(), [DONE]
     pairs = choose(options.root, options.targets)
     options.artifacts_dir.mkdir(parents=True, exist_ok=True)
     with display:
         display.expect(len(pairs))
-        landed = run_on_ray(address, options.root, pairs, words, parts, display.show)
+        landed = run_on_ray(address, options.root, pairs, repeated(asked.ctx), parts, display.show)
     for one in landed:
         if one.folders:
-            codes.append(merge_runs(one.folders, options.artifacts_dir, options.root, junit, one.not_run))
+            codes.append(merge_runs(one.folders, options.artifacts_dir, options.root, asked.junit, one.not_run))
             continue
         codes.append(INTERRUPTED if set(one.not_run.values()) == {STOPPED} else FAILED)
         for reason in sorted(set(one.not_run.values())):

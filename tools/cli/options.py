@@ -2,14 +2,20 @@
 
 import math
 import tempfile
+from dataclasses import fields
 from functools import partial
 from pathlib import Path
-from typing import Annotated, Any, Literal
+from typing import Annotated, Literal, NamedTuple
 
 import typer
 
+from common.python.base.toolkit import ROOT
+from common.python.run.options import Options
+from common.python.stats.sampling_plan import BUDGET_S, QUICK
+from common.python.workers.launch import Launch
 from tools.cli.completion import complete_target
 
+ARTIFACTS = Path("artifacts")
 MOST_S = 1e6  # eleven days: beyond it a deadline may be no number
 MOST_CALLS = 1_000_000
 MOST_RANKS = 1024  # on a host
@@ -53,13 +59,6 @@ def writable(value: str) -> Path:
     return file
 
 
-def counts(iterations: int | None, warmup: int | None) -> dict[str, Any]:
-    """Both of them where one is given: 20 samples, 5 calls to warm up."""
-    if iterations is None and warmup is None:
-        return {}
-    return {"iterations": 20 if iterations is None else iterations, "warmup": 5 if warmup is None else warmup}
-
-
 # What several options are: a count, a real number, a folder for results, a file to write.
 count = partial(typer.Option, min=1)
 real = partial(typer.Option, callback=number)
@@ -83,83 +82,110 @@ GpuName = Annotated[
 WaitOption = Annotated[bool, typer.Option(help="Wait for a device that another run is using.")]
 JsonOption = Annotated[bool, typer.Option("--json", help="Print JSON to stdout, and nothing else.")]
 JunitOption = Annotated[Path | None, output(help="Write JUnit XML for a CI system here.")]
-HistoryOption = Annotated[Path | None, output(help="Add the run's times to this CSV, which `history` reads.")]
 SeedOption = Annotated[int | None, typer.Option(min=0, help="Seed of inputs and orders; random by default.")]
 
-SizeOption = Annotated[
-    Literal["bench", "cpu", "test"] | None,
-    typer.Option(help="Problem size; test is tiny. By default bench on a GPU, else cpu."),
-]
-SweepOption = Annotated[
-    str | None,
-    typer.Option(
+
+class RunOptions(NamedTuple):
+    """The arguments and options of `run`, in the order in which its help shows them."""
+
+    ctx: typer.Context
+    words: Words = None
+    targets: Targets = None
+    artifacts_dir: ArtifactsOption = ARTIFACTS
+    size: Literal["bench", "cpu", "test"] | None = typer.Option(
+        None, help="Problem size; test is tiny. By default bench on a GPU, else cpu."
+    )
+    sweep: str | None = typer.Option(
+        None,
         metavar="FIGURE=VALUES",
         help="One pair at each value of a figure of its size, such as batch=1,2,4,...,512 or dtype=bf16,fp16: a table "
         "and a chart.",
-    ),
-]
-SetOption = Annotated[
-    list[str] | None,
-    typer.Option(
-        "--set", metavar="FIGURE=VALUE", help="Another value of a figure of the size: n=4096 or dtype=fp16; repeatable."
-    ),
-]
-AgainstOption = Annotated[
-    str | None,
-    typer.Option(metavar="REF", help="Time the same files as they are at a git ref, or in another checkout, beside."),
-]
-PythonOption = Annotated[
-    str | None,
-    typer.Option(metavar="PYTHON", help="Time the same files in another environment beside: path/to/venv/bin/python."),
-]
-IterationsOption = Annotated[
-    int | None,
-    count(max=MOST_CALLS, help="Time each variant this often, instead of until its interval is narrow."),
-]
-WarmupOption = Annotated[
-    int | None,
-    typer.Option(
-        min=0, max=MOST_CALLS, help="Untimed calls before those; by default 5. Without --iterations it means 20."
-    ),
-]
-BudgetOption = Annotated[float, real(min=0.1, max=MOST_S, help="At most this many seconds of timing for a pair.")]
-QuickOption = Annotated[
-    bool,
-    typer.Option(
+    )
+    set_: list[str] | None = typer.Option(
+        None,
+        "--set",
+        metavar="FIGURE=VALUE",
+        help="Another value of a figure of the size: n=4096 or dtype=fp16; repeatable.",
+    )
+    against: str | None = typer.Option(
+        None, metavar="REF", help="Time the same files as they are at a git ref, or in another checkout, beside."
+    )
+    against_python: str | None = typer.Option(
+        None, metavar="PYTHON", help="Time the same files in another environment beside: path/to/venv/bin/python."
+    )
+    iterations: int | None = count(
+        None, max=MOST_CALLS, help="Time each variant this often, instead of until its interval is narrow."
+    )
+    warmup: int | None = typer.Option(
+        None,
+        min=0,
+        max=MOST_CALLS,
+        help="Untimed calls before those; by default 5. Without --iterations it means 20.",
+    )
+    budget: float = real(BUDGET_S, min=0.1, max=MOST_S, help="At most this many seconds of timing for a pair.")
+    quick: bool = typer.Option(
+        False,
         "--quick",
         help="A first look: 20% of the sampling budget, wider intervals, earlier proofs at test size are reused.",
-    ),
-]
-PatienceOption = Annotated[float, real(min=0.01, max=MOST_S, help="Multiply the time limit of each pair by this.")]
-SuiteTimeoutOption = Annotated[float | None, real(min=1, max=MOST_S, help="Seconds for all pairs together.")]
-ReproducibleOption = Annotated[bool, typer.Option(help="Fixed seeds and deterministic algorithms.")]
-ColdOption = Annotated[bool, typer.Option(help="Each variant in a fresh process, garbage collected between.")]
-ProfileOption = Annotated[
-    bool, typer.Option(help="After the timing, trace a call of each variant: torch's profiler, ncu, nsys.")
-]
-ResumeOption = Annotated[
-    Path | None,
-    typer.Option(parser=run_folder, help="Continue the run in this folder, with its targets if none is named."),
-]
-FailFastOption = Annotated[bool, typer.Option(help="Start no further pair once one has failed or is invalid.")]
-JobsOption = Annotated[
-    int | None, count(help="Pairs proven at the same time, by default as many as fit into memory; each is timed alone.")
-]
-ShardOption = Annotated[
-    str | None,
-    typer.Option(metavar="I/N", help="Run part I of N of these pairs; `merge` puts the runs of all parts together."),
-]
-RayOption = Annotated[
-    str | None,
-    typer.Option(metavar="ADDRESS", help="Measure on the machines of a Ray cluster: auto, local or HOST:PORT."),
-]
-RanksOption = Annotated[
-    int | None,
-    count(max=MOST_RANKS, help="For pairs on several GPUs: processes on this host, one a GPU; by default the fewest."),
-]
-HostsOption = Annotated[int, count(help="For several hosts: how many; each runs this command, with the same --seed.")]
-HostOption = Annotated[int, typer.Option(min=0, help="This host's number; 0 leads and writes the results.")]
-RendezvousOption = Annotated[str | None, typer.Option(help="HOST:PORT on which host number 0 listens.")]
+    )
+    timeout_multiplier: float = real(1.0, min=0.01, max=MOST_S, help="Multiply the time limit of each pair by this.")
+    suite_timeout: float | None = real(None, min=1, max=MOST_S, help="Seconds for all pairs together.")
+    reproducible: bool = typer.Option(False, help="Fixed seeds and deterministic algorithms.")
+    cold_start: bool = typer.Option(False, help="Each variant in a fresh process, garbage collected between.")
+    profile: bool = typer.Option(
+        False, help="After the timing, trace a call of each variant: torch's profiler, ncu, nsys."
+    )
+    resume: Path | None = typer.Option(
+        None, parser=run_folder, help="Continue the run in this folder, with its targets if none is named."
+    )
+    fail_fast: bool = typer.Option(False, help="Start no further pair once one has failed or is invalid.")
+    jobs: int | None = count(
+        None, help="Pairs proven at the same time, by default as many as fit into memory; each is timed alone."
+    )
+    shard: str | None = typer.Option(
+        None, metavar="I/N", help="Run part I of N of these pairs; `merge` puts the runs of all parts together."
+    )
+    ray: str | None = typer.Option(
+        None, metavar="ADDRESS", help="Measure on the machines of a Ray cluster: auto, local or HOST:PORT."
+    )
+    seed: SeedOption = None
+    nproc_per_node: int | None = count(
+        None,
+        max=MOST_RANKS,
+        help="For pairs on several GPUs: processes on this host, one a GPU; by default the fewest.",
+    )
+    nnodes: int = count(1, help="For several hosts: how many; each runs this command, with the same --seed.")
+    node_rank: int = typer.Option(0, min=0, help="This host's number; 0 leads and writes the results.")
+    rdzv_endpoint: str | None = typer.Option(None, help="HOST:PORT on which host number 0 listens.")
+    junit: JunitOption = None
+    history: Path | None = output(None, help="Add the run's times to this CSV, which `history` reads.")
+    wait: WaitOption = True
+    as_json: JsonOption = False
+    root: RootOption = ROOT
+
+    def options(self, targets: list[str], figure: str | None) -> Options:
+        """What the harness is asked for, with these targets and figures of the size.
+
+        Of --iterations and --warmup both are fixed where one is given: 20 samples, 5 calls to warm up.
+        """
+        given = self._asdict()
+        asked = {field.name: given[field.name] for field in fields(Options) if field.name in given}
+        asked |= {"targets": targets, "figure": figure, "budget_s": self.budget * (QUICK if self.quick else 1)}
+        if self.iterations is not None or self.warmup is not None:
+            asked["iterations"] = 20 if self.iterations is None else self.iterations
+            asked["warmup"] = 5 if self.warmup is None else self.warmup
+        return Options(**asked, launch=Launch(self.nnodes, self.node_rank, self.nproc_per_node, self.rdzv_endpoint))
+
+    def refuse_together(self) -> None:
+        """Raise ValueError for options that do not go together, and where nothing is named."""
+        if not (self.words or self.targets or self.resume):
+            raise ValueError("nothing to run: name targets, such as `run --targets ch1` or `run --targets all`")
+        measured = ("sweep", "ray", "resume", "profile")
+        apart = {"against": measured, "against_python": ("against", *measured), "history": measured[:2]}
+        for one, others in (apart | {"sweep": ("resume", "shard", "junit")}).items():
+            if getattr(self, one) is not None and any(getattr(self, other) for other in others):
+                *most, last = (f"--{other}" for other in others)
+                raise ValueError(f"--{one.replace('_', '-')} goes without {', '.join(most)} and {last}")
 
 
 def repeated(ctx: typer.Context) -> list[str]:
