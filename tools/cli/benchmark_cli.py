@@ -15,7 +15,6 @@ import typer
 from common.python.base.toolkit import ROOT
 from tools.cli import options as o  # what a command needs is imported inside it, so that --help answers at once
 from tools.cli.completion import step_over_colon
-from tools.cli.estimating import estimate
 from tools.cli.exits import DONE, FAILED, NOTHING, PLAIN, Commands, claims, ended
 from tools.cli.new_pair import new
 
@@ -242,7 +241,19 @@ def peak(
         measure_and_keep(root, artifacts_dir, as_json, claim)
 
 
-app.command()(estimate)
+@app.command()
+def estimate(**given: Any) -> None:
+    """What physics allows a language model on a GPU.
+
+    Whether it fits and on how many, the least time of a token and of a prompt and what bounds it, and the batch from
+    which decode is bound by arithmetic. A measured time or rate is held against its floor. Needs no GPU.
+    """
+    from tools.cli.estimating import print_estimate
+
+    print_estimate(o.EstimateOptions(**given))
+
+
+estimate.__signature__ = inspect.signature(o.EstimateOptions)  # type: ignore[attr-defined]
 
 
 @app.command()

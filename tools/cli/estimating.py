@@ -1,92 +1,60 @@
-"""What `benchmark_cli estimate` does: the user's words made into the terms of the formulas, and their answer shown.
+"""`benchmark_cli estimate`: the user's words as the terms of the formulas, and their answer as a small table.
 
-What loads pydantic or rich is imported inside: --help is quick.
+A line of it is what is asked, the number, and what bounds it or how it comes about, in plain words.
 """
 
 import json
 from dataclasses import asdict, replace
-from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Literal
 
 import typer
 
 from common.python.base.hardware import DATASHEETS, datasheet
 from common.python.base.machine import GIB, machine
+from common.python.base.text import counted, text_table, wide_console
 from common.python.corpus.targets import nearest, quoted
-from common.python.estimate.estimate import ARITHMETIC, Board, Case, splits, work
+from common.python.estimate.estimate import ARITHMETIC, USABLE, Board, Case, Estimate, Floor, Measured, splits, work
 from common.python.estimate.estimate import estimate as estimated
 from common.python.estimate.model_shapes import SHAPES, Model, model_of, model_of_count
-from tools.cli.options import GpuName, JsonOption, count, real
+from common.python.peaks import store
+from common.python.performance_targets import Peaks, datasheet_peaks, peak_text
+from common.python.report.rows import time_text
+from tools.cli.options import EstimateOptions
 
-if TYPE_CHECKING:
-    from common.python.performance_targets import Peaks
-
-MOST = 10**9  # sequences, tokens, GPUs: beyond what is of use, and exact in a float
 RATES = ("fp64", "fp32", "tf32", "bf16", "fp16", "fp8", "fp4", "int8")  # of the resources that peaks are known by
-MODEL_HELP = "A published shape, such as llama-3.1-8b, or a number of parameters: 8B."
-positive = partial(real, min=1e-9, max=1e30)  # beyond them a quotient may be no number
-
-# The arguments that take more than a line; the others stand where they are used.
-Name = Annotated[str, typer.Argument(metavar="MODEL", help=MODEL_HELP)]
-Weights = Annotated[
-    Literal["fp32", "bf16", "fp16", "fp8", "int8", "int4"],
-    typer.Option(help="Dtype of weights, int4 in groups of 128."),
-]
-Arithmetic = Annotated[
-    str | None, typer.Option("--math", help="Dtype of the arithmetic; by default the weights', bf16 for integer ones.")
-]
-Read = Annotated[float | None, positive(help="Bytes of weights that a step reads, if not as the dtype says.")]
-Rate = Annotated[float | None, positive(help="A rate to hold against the floor, of all sequences together.")]
-Phase = Annotated[
-    Literal["decode", "prefill", "train"] | None, typer.Option(help="What was measured; decode by default.")
-]
-Artifacts = Annotated[Path, typer.Option(help="Where `peak` keeps what this machine can do.")]
+PREFIXES = ((1e15, "P"), (1e12, "T"), (1e9, "G"), (1e6, "M"), (1e3, "k"), (1.0, ""))
+MARGIN = 0.05  # by which a measured step may beat a measured peak, as for the rates of pairs
+COUNTED = (
+    "Floors move each byte once and do each FLOP once, at these peaks. Launches, activations and the links between "
+    "GPUs come on top: no real step is as fast."
+)
 
 
-def estimate(
-    model: Name,
-    weights: Weights = "bf16",
-    kv: Annotated[Literal["fp32", "bf16", "fp16", "fp8", "int8"], typer.Option(help="Dtype of the KV cache.")] = "bf16",
-    arithmetic: Arithmetic = None,
-    gpu: GpuName = None,
-    gpus: Annotated[int | None, count(max=MOST, help="Split over so many; by default as few as hold it.")] = None,
-    batch: Annotated[int, count(max=MOST, help="Sequences at a time.")] = 1,
-    context: Annotated[int, count(max=MOST, help="Tokens of each: its prompt, or what decode attends to.")] = 4096,
-    layers: Annotated[int | None, count(max=10_000, help="This many layers instead of the shape's.")] = None,
-    vocab: Annotated[int | None, count(max=MOST, help="A vocabulary of this size instead of the shape's.")] = None,
-    weights_bytes: Read = None,
-    measured_tokens_per_s: Rate = None,
-    measured_ms: Annotated[float | None, positive(help="Or the time of a step to hold against it.")] = None,
-    phase: Phase = None,
-    artifacts_dir: Artifacts = Path("artifacts"),
-    as_json: JsonOption = False,
-) -> None:
-    """What physics allows a language model on a GPU.
-
-    Whether it fits and on how many, the least time of a token and of a prompt and what bounds it, and the batch from
-    which decode is bound by arithmetic. A measured time or rate is held against its floor. Needs no GPU.
-    """
-    from tools.cli.estimate_table import show
-
+def print_estimate(asked: EstimateOptions) -> None:
+    """Print the table and, under it, where the peaks are from; or all as JSON."""
     case = Case(
-        model=find_model(model, layers, vocab),
-        weights=weights,
-        cache=kv,
-        arithmetic=arithmetic or ARITHMETIC[weights],
-        batch=batch,
-        context=context,
-        read_bytes=weights_bytes,
+        model=find_model(asked.model, asked.layers, asked.vocab),
+        weights=asked.weights,
+        cache=asked.kv,
+        arithmetic=asked.arithmetic or ARITHMETIC[asked.weights],
+        batch=asked.batch,
+        context=asked.context,
+        read_bytes=asked.weights_bytes,
     )
-    name, memory_bytes, peaks = find_gpu(gpu, artifacts_dir)
+    name, memory_bytes, peaks = find_gpu(asked.gpu, asked.artifacts_dir)
     rates = {dtype: peak for dtype, peak in peaks.values.items() if dtype in RATES}
     board = Board(name, memory_bytes, peaks.values["hbm"], rates, peaks.source)
-    check(case, board, gpus)
-    result = estimated(case, board, gpus, measured_step(phase, case, measured_tokens_per_s, measured_ms))
-    if as_json:
-        typer.echo(json.dumps(asdict(result), indent=1))
-    else:
-        show(result)
+    check(case, board, asked.gpus)
+    found = estimated(case, board, asked.gpus, measured_step(asked, case))
+    if asked.as_json:
+        typer.echo(json.dumps(asdict(found), indent=1))
+        return
+    title = (
+        f"{case.model.name}: {case.weights} weights, {case.cache} cache, {case.arithmetic} arithmetic; "
+        f"{counted(case.batch, 'sequence')} of {case.context} tokens on {counted(found.gpus, 'GPU')} ({board.name})"
+    )
+    sources = f"Peaks: {board.source}. Model: {case.model.source}.\n{COUNTED}"
+    wide_console().print(text_table(("", "estimate", "because"), rows(found), title, sources))
 
 
 def find_model(word: str, layers: int | None = None, vocab: int | None = None) -> Model:
@@ -104,12 +72,9 @@ def find_model(word: str, layers: int | None = None, vocab: int | None = None) -
     return counted
 
 
-def find_gpu(word: str | None, artifacts_dir: Path) -> "tuple[str, float, Peaks]":
+def find_gpu(word: str | None, artifacts_dir: Path) -> tuple[str, float, Peaks]:
     """A GPU's name, its bytes of memory and its peaks: those of the datasheet for one that is named by the table or as
     a driver does; else of this machine's first, as measured if by these versions. Raises ValueError for any other."""
-    from common.python.peaks import store
-    from common.python.performance_targets import datasheet_peaks
-
     if word is not None:
         names = {sheet.name.lower(): sheet for sheet in DATASHEETS}
         sheet = names.get(word.strip().lower()) or datasheet(word)
@@ -145,14 +110,75 @@ def check(case: Case, board: Board, gpus: int | None) -> None:
         raise ValueError(f"--gpus {gpus} cannot split the heads of {case.model.name} evenly: {can} can")
 
 
-def measured_step(
-    phase: str | None, case: Case, tokens_per_s: float | None, ms: float | None
-) -> tuple[str, float] | None:
+def measured_step(asked: EstimateOptions, case: Case) -> tuple[str, float] | None:
     """The measured phase and the seconds of its step; None if nothing was measured."""
-    given = [value for value in (tokens_per_s, ms) if value is not None]
-    if len(given) == 2 or (phase and not given):
+    tokens_per_s, ms = asked.measured_tokens_per_s, asked.measured_ms
+    if (tokens_per_s and ms) or (asked.phase and not (tokens_per_s or ms)):
         raise ValueError("give one of --measured-ms and --measured-tokens-per-s; --phase goes with it")
-    measured = phase or "decode"
-    if tokens_per_s is not None:
+    measured = asked.phase or "decode"
+    if tokens_per_s:
         return measured, work(measured, case).tokens / tokens_per_s
-    return (measured, ms / 1e3) if ms is not None else None
+    return (measured, ms / 1e3) if ms else None
+
+
+def rows(estimate: Estimate) -> list[tuple[str, str, str]]:
+    """The lines of the table."""
+    case, needed, took = estimate.case, estimate.gpus_needed, estimate.measured
+    weights = (
+        f"{estimate.parameters / 1e9:,.4g} billion parameters; a step reads {bytes_text(estimate.read_bytes)} of them"
+    )
+    cache, taken = "unknown", "a count of parameters has no layers and heads: cache and attention are in no number here"
+    if each := estimate.kv_bytes_per_token:
+        cache = f"{bytes_text(each)} a token"
+        taken = f"{bytes_text(estimate.cache_bytes)} for {counted(case.batch, 'sequence')}"
+    held, usable = bytes_text(estimate.held_bytes), bytes_text(estimate.usable_bytes)
+    share = f"weights and cache take {held} of the {usable} on each GPU that may be used, {USABLE:.0%} of its memory"
+    fits = f"no; it needs {counted(needed, 'GPU')}" if needed else "no, however split"
+    if estimate.held_bytes <= estimate.usable_bytes:
+        fits = f"yes, on {counted(estimate.gpus, 'GPU')}"
+    ridge, turns = "none", "at this context a sequence's cache takes longer to read than its FLOPs to do"
+    if estimate.ridge_batch is not None:
+        ridge, turns = f"{estimate.ridge_batch:.4g}", "decode is bound by memory below, by arithmetic above"
+    if (alone := estimate.ridge_batch_weights) is not None:
+        turns += f"; for the weights alone, without a cache, {alone:.4g}"
+    found = [
+        ("weights", bytes_text(estimate.weight_bytes), weights),
+        ("KV cache", cache, taken),
+        ("fits", fits, share),
+        ("decode, at least", f"{ms_text(estimate.decode.ms)} a token", _bound(estimate, estimate.decode)),
+        ("prefill, at least", ms_text(estimate.prefill.ms), _bound(estimate, estimate.prefill)),
+        ("ridge batch", ridge, turns),
+    ]
+    return found + ([(f"measured {took.phase}", ms_text(took.ms), _verdict(took))] if took else [])
+
+
+def _bound(estimate: Estimate, floor: Floor) -> str:
+    """What binds, with its peak, and the time of the other."""
+    rate = peak_text(estimate.case.arithmetic, estimate.board.rates[estimate.case.arithmetic])
+    bandwidth = peak_text("hbm", estimate.board.bandwidth)
+    total = f"{rate_text(floor.tokens_per_s)} in all"
+    if floor.bound == "memory":
+        return f"bound by memory at {bandwidth}; arithmetic would take {ms_text(floor.arithmetic_ms)}; {total}"
+    return f"bound by arithmetic at {rate}; memory would take {ms_text(floor.memory_ms)}; {total}"
+
+
+def _verdict(took: Measured) -> str:
+    doubt = ": FASTER THAN PHYSICS ALLOWS, so doubt what was measured" * (took.share_of_floor > 1 + MARGIN)
+    return (
+        f"{took.share_of_floor:.1%} of the speed that its floor of {ms_text(took.floor_ms)} allows; "
+        f"{rate_text(took.tokens_per_s)}; model FLOPs utilisation {took.flops_utilisation:.2%}{doubt}"
+    )
+
+
+def bytes_text(value: float) -> str:
+    """Four digits in the unit that suits: `16.06 GB`, `131.1 kB`, `960 B`."""
+    scale, prefix = next((pair for pair in PREFIXES if value >= pair[0]), PREFIXES[-1])
+    return f"{value / scale:.4g} {prefix}B"
+
+
+def ms_text(ms: float) -> str:
+    return time_text(1e3 * ms)
+
+
+def rate_text(tokens_per_s: float) -> str:
+    return f"{tokens_per_s:,.0f} tokens/s" if tokens_per_s >= 100 else f"{tokens_per_s:.3g} tokens/s"

@@ -1,4 +1,4 @@
-"""The arguments and options of the commands, with their help: those of several, and the many of `run`."""
+"""Arguments and options of the commands, with their help: those of several, and all of `run` and `estimate`."""
 
 import math
 import tempfile
@@ -19,6 +19,7 @@ ARTIFACTS = Path("artifacts")
 MOST_S = 1e6  # eleven days: beyond it a deadline may be no number
 MOST_CALLS = 1_000_000
 MOST_RANKS = 1024  # on a host
+MOST = 10**9  # sequences, tokens, GPUs: beyond what is of use, and exact in a float
 OF_THE_SUITE = ("words", "targets", "artifacts_dir", "ray", "junit", "history")
 
 
@@ -62,6 +63,7 @@ def writable(value: str) -> Path:
 # What several options are: a count, a real number, a folder for results, a file to write.
 count = partial(typer.Option, min=1)
 real = partial(typer.Option, callback=number)
+positive = partial(real, min=1e-9, max=1e30)  # beyond them a quotient may be no number
 into = partial(typer.Option, parser=folder)
 output = partial(typer.Option, parser=writable, metavar="FILE")
 
@@ -186,6 +188,38 @@ class RunOptions(NamedTuple):
             if getattr(self, one) is not None and any(getattr(self, other) for other in others):
                 *most, last = (f"--{other}" for other in others)
                 raise ValueError(f"--{one.replace('_', '-')} goes without {', '.join(most)} and {last}")
+
+
+class EstimateOptions(NamedTuple):
+    """The arguments and options of `estimate`."""
+
+    model: Annotated[
+        str,
+        typer.Argument(metavar="MODEL", help="A published shape, such as llama-3.1-8b, or a number of parameters: 8B."),
+    ]
+    weights: Literal["fp32", "bf16", "fp16", "fp8", "int8", "int4"] = typer.Option(
+        "bf16", help="Dtype of weights, int4 in groups of 128."
+    )
+    kv: Literal["fp32", "bf16", "fp16", "fp8", "int8"] = typer.Option("bf16", help="Dtype of the KV cache.")
+    arithmetic: str | None = typer.Option(
+        None, "--math", help="Dtype of the arithmetic; by default the weights', bf16 for integer ones."
+    )
+    gpu: GpuName = None
+    gpus: int | None = count(None, max=MOST, help="Split over so many; by default as few as hold it.")
+    batch: int = count(1, max=MOST, help="Sequences at a time.")
+    context: int = count(4096, max=MOST, help="Tokens of each: its prompt, or what decode attends to.")
+    layers: int | None = count(None, max=10_000, help="This many layers instead of the shape's.")
+    vocab: int | None = count(None, max=MOST, help="A vocabulary of this size instead of the shape's.")
+    weights_bytes: float | None = positive(None, help="Bytes of weights that a step reads, if not as the dtype says.")
+    measured_tokens_per_s: float | None = positive(
+        None, help="A rate to hold against the floor, of all sequences together."
+    )
+    measured_ms: float | None = positive(None, help="Or the time of a step to hold against it.")
+    phase: Literal["decode", "prefill", "train"] | None = typer.Option(
+        None, help="What was measured; decode by default."
+    )
+    artifacts_dir: Path = typer.Option(ARTIFACTS, help="Where `peak` keeps what this machine can do.")
+    as_json: JsonOption = False
 
 
 def repeated(ctx: typer.Context) -> list[str]:
