@@ -37,7 +37,7 @@ def run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, printed: str, *targets:
     ncu = program(tmp_path / "ncu", told)
     monkeypatch.setattr(counters, "find_program", lambda name: ncu)
     monkeypatch.setattr(counters, "machine", lambda: HERE)
-    monkeypatch.setattr(counters, "compile_source", lambda source, arch: None)
+    monkeypatch.setattr(counters, "compile_cuda", lambda *how: None)
     return CliRunner().invoke(app, [*targets, "--logs", str(tmp_path / "logs")])
 
 

@@ -10,8 +10,8 @@ counts delays by other traffic. The metrics are described at https://docs.nvidia
 codes: 0; 1 a variant could not be counted; 2 usage; 4 there is no ncu or no GPU.
 """
 
+import math
 import sys
-from concurrent.futures import ThreadPoolExecutor
 from itertools import groupby
 from pathlib import Path
 from typing import Annotated
@@ -24,11 +24,11 @@ from common.python.base.results import Cost
 from common.python.base.text import clean
 from common.python.base.toolkit import ROOT, find_program
 from common.python.corpus.discovery import Pair, choose
-from common.python.cuda import compile_source
 from common.python.performance_targets import total
 from common.python.profile import nsight
 from common.python.profile.nsight import Uncaptured, complaint, mark, ncu_table, run_tool
-from common.python.requirements import arch_of
+from common.python.run.variant_status import compile_cuda
+from common.python.workers.launch import ONE_HOST
 from tools.cli.exits import DONE, FAILED, PLAIN, ended, exits
 from tools.cli.roofline import costs
 
@@ -83,13 +83,11 @@ def counters(
     targets: Annotated[list[str], typer.Argument(metavar="TARGET...", help="Pairs or chapters.")],
     logs: Annotated[Path, typer.Option(help="Where what ncu printed is kept.")] = Path("artifacts/counters"),
 ) -> None:
-    pairs, program, gpus = choose(ROOT, targets), find_program("ncu"), machine().gpus
-    if program is None or not gpus:
+    pairs, program, here = choose(ROOT, targets), find_program("ncu"), machine()
+    if program is None or not here.gpus:
         raise RuntimeError("this needs a CUDA GPU and ncu of the CUDA toolkit; nothing was counted")
     pairs = [pair.only({f"{role}_{pair.name}" for role in ("baseline", "optimized")}) for pair in pairs]
-    with ThreadPoolExecutor() as pool:  # side by side; of one that does not compile, its step says why
-        for source in (v.path.with_suffix(".cu") for pair in pairs for v in pair.variants if "CUDA" in v.kinds):
-            pool.submit(compile_source, source, arch_of(gpus[0].sm))
+    compile_cuda(pairs, here, True, ONE_HOST, math.inf)  # of one that does not compile, its step says why
     told, code = costs(ROOT, targets), DONE
     needed = {v.name: None if isinstance(cost := told[p.key], str) else total(cost) for p in pairs for v in p.variants}
     print("| " + " | ".join(HEAD) + " |", "|" + " --- |" * len(HEAD), sep="\n", flush=True)

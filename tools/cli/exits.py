@@ -5,7 +5,7 @@ import io
 import os
 import sys
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager, suppress
 from pathlib import Path
 from typing import Any, NoReturn
@@ -51,12 +51,9 @@ def exits(program: str = "benchmark_cli") -> Iterator[None]:
         if error.filename is None:
             raise
         raise usage(f"cannot use {error.filename}: {error.strerror or error}", program) from error
-    except SuiteTimeUp as error:
-        typer.echo(f"{program}: {error}", err=True)
-        raise typer.Exit(FAILED) from error
-    except (RuntimeError, Busy) as error:
+    except (RuntimeError, Busy, SuiteTimeUp) as error:
         typer.echo(f"{program}: {str(error).strip()}", err=True)
-        raise typer.Exit(NOTHING) from error
+        raise typer.Exit(FAILED if isinstance(error, SuiteTimeUp) else NOTHING) from error
 
 
 class Commands(TyperGroup):
@@ -68,49 +65,35 @@ class Commands(TyperGroup):
 
 
 def ended(commands: typer.Typer, program: str, words: list[str] | None = None) -> NoReturn:
-    """End this process as a command line does. What typer finds wrong is said in one line, like everything else."""
+    """End this process as a command line does: what typer finds wrong, or output that is lost, is said in one line."""
+    # Where a standard stream is closed (`>&-`), the next file that is opened would get its number, and its text.
+    while (number := os.open(os.devnull, os.O_RDWR)) < 3:
+        os.set_inheritable(number, True)
+    os.close(number)
+    sys.stdout, sys.stderr = sys.stdout or os.fdopen(1, "w"), sys.stderr or os.fdopen(2, "w")
+    for stream in (sys.stdout, sys.stderr):
+        if isinstance(stream, io.TextIOWrapper):
+            stream.reconfigure(errors="replace")  # what a terminal cannot show
     try:
-        code = written(lambda: commands(words, standalone_mode=False, prog_name=None if words is None else program))
+        code = commands(words, standalone_mode=False, prog_name=None if words is None else program)
+        sys.stdout.flush()
     except UsageError as error:
         command = error.ctx.command_path if error.ctx else program
         code = usage(f"{error.format_message().rstrip('.')}; see `{command} --help`", program).exit_code
     except (KeyboardInterrupt, typer.Abort):
         code = INTERRUPTED
+    except OSError as error:
+        if error.filename is not None or error.errno not in NO_ROOM:
+            raise
+        told(f"the output cannot be written: {error.strerror}")
+        hush()
+        code = FAILED
     sys.exit(code)
 
 
 def told(line: str) -> None:
     """Say it beside the results. Unbuffered, since a signal handler says things too, in the middle of anything."""
     os.write(2, f"benchmark_cli: {line}\n".encode())
-
-
-def written(command: Callable[[], int]) -> int:
-    """The exit code of a command, whose output has been written; else one line says that it is lost.
-
-    Raises what is another error.
-    """
-    _open_streams()
-    for stream in (sys.stdout, sys.stderr):
-        if isinstance(stream, io.TextIOWrapper):
-            stream.reconfigure(errors="replace")  # what a terminal cannot show
-    try:
-        code = command()
-        sys.stdout.flush()
-        return code
-    except OSError as error:
-        if error.filename is not None or error.errno not in NO_ROOM:
-            raise
-        told(f"the output cannot be written: {error.strerror}")
-        hush()
-        return FAILED
-
-
-def _open_streams() -> None:
-    """Where a standard stream is closed (`>&-`), the next file that is opened would get its number, and its text."""
-    while (number := os.open(os.devnull, os.O_RDWR)) < 3:
-        os.set_inheritable(number, True)
-    os.close(number)
-    sys.stdout, sys.stderr = sys.stdout or os.fdopen(1, "w"), sys.stderr or os.fdopen(2, "w")
 
 
 def hush() -> None:
