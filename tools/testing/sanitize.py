@@ -39,12 +39,8 @@ ERROR_EXIT = 9
 # memcheck: torch probes for features with CUDA calls that fail, and a launch that fails raises in load_cuda.
 # initcheck must watch every kernel, since memory is initialised by those of torch.
 # racecheck, synccheck: what goes on inside a kernel of cuBLAS is not ours to answer for: only our kernels are watched.
-TOOLS: dict[str, tuple[str, ...]] = {
-    "memcheck": ("--report-api-errors", "no", "--padding", str(PADDING)),
-    "racecheck": (),
-    "initcheck": (),
-    "synccheck": (),
-}
+TOOLS = ("memcheck", "racecheck", "initcheck", "synccheck")
+OPTIONS = {"memcheck": ("--report-api-errors", "no", "--padding", PADDING)}
 OWN_KERNELS_ONLY = ("racecheck", "synccheck")
 WATCHED = {"CUDA", "Triton"}
 JIT = re.compile(r"^@triton\.jit\b.*?^def (\w+)", re.MULTILINE | re.DOTALL)  # a function of Triton
@@ -163,7 +159,7 @@ def sanitize(
             print(f"skipped    {reason}", flush=True)
         for run in runs:
             place = [program, logs.resolve(), gpu.uuid]
-            for clean_run, line in examined(run, tool or list(TOOLS), place, arch_of(gpu.sm)):
+            for clean_run, line in examined(run, tool or TOOLS, place, arch_of(gpu.sm)):
                 print(line, flush=True)
                 counts[clean_run] += 1
     print(f"{counts[True]} clean, {counts[False]} with errors")
@@ -192,7 +188,7 @@ def examine(tool: str, run: Pair, own: list[str], program: Path, logs: Path, gpu
     words = [
         *(program, "--tool", tool, "--target-processes", "application-only", "--log-file", log),
         *("--error-exitcode", ERROR_EXIT, "--launch-timeout", START_S, "--show-backtrace", "device"),
-        *TOOLS[tool],
+        *OPTIONS.get(tool, ()),
         *(part for kernel in only for part in ("--kernel-name", f"kns={kernel}")),
         *step_command([run], "test", 2 * LIMIT_S),
     ]
