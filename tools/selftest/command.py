@@ -9,7 +9,7 @@ from pathlib import Path
 import typer
 from rich.text import Text
 
-from common.python.base import lock, manifest
+from common.python.base import manifest
 from common.python.base.interrupt import SuiteTimeUp
 from common.python.base.journal import new_folder, write
 from common.python.base.text import clean, text_table, wide_console
@@ -21,7 +21,7 @@ from common.python.workers.process import WorkerError
 from tools.cli.exits import DONE, FAILED, NOTHING, claims, told
 from tools.selftest import cheats, others, truth
 from tools.selftest.promises import NAMES, Name, Report
-from tools.selftest.sessions import FORMS, Bench, Form
+from tools.selftest.sessions import FORMS, Bench
 
 EXPERIMENTS = {
     "aa": truth.against_itself,
@@ -35,46 +35,37 @@ STYLES = {"kept": "green", "refuted": "bold red", "undecided": "yellow", "not ru
 
 
 def selftest(root: Path, artifacts_dir: Path, only: str | None, full: bool, seed: int | None, wait: bool) -> int:
-    """Run the experiments that `--only aa,truth` names, or all, and print their table; the exit code."""
+    """Run the experiments that `--only aa,truth` names, or all, and print their table; the exit code.
+
+    Raises RuntimeError if no worker can be started, OSError for a folder that cannot be written, ValueError for stored
+    peaks that cannot be read.
+    """
     words = NAMES if only is None else [word.strip() for word in only.split(",")]
     if unknown := [word for word in words if word not in NAMES]:
         raise ValueError(f"--only {clean(unknown[0])!r} is no experiment: name some of {','.join(NAMES)}")
-    names = [name for name in NAMES if name in words]
+    names, form = [name for name in NAMES if name in words], FORMS["full" if full else "quick"]
+    folder, suites = new_folder(artifacts_dir) / "selftest", "cheats" in names
+    folder.mkdir()
     with claims(wait) as claim:
-        bench = open_bench(root, artifacts_dir, names, FORMS["full" if full else "quick"], seed, claim)
+        machine, found = open_machine(root, folder, find_pairs(root) if suites and full else ())
+        claim(found.get("uuid"))
+        if found["device"] != "cpu" and suites:  # no promise needs peaks: the quick form takes a datasheet's, if any
+            peaks_for_run(root, artifacts_dir, folder, machine, found, told, measure=full)
+        seed, device = random.randrange(2**31) if seed is None else seed, (found["device"], found.get("uuid"))
+        bench = Bench(root, folder, artifacts_dir, machine, *device, seed, form, told, found["best_pace_us"])
         if not bench.gpu:
             told("MEASURED ON THE CPU, NOT ON A GPU: the promises are about a GPU")
         left_out = NEEDS_GPU if only is None and not bench.gpu else {}
         try:
             report = run(bench, [name for name in names if name not in left_out], left_out)
         except KeyboardInterrupt:
-            told(f"stopped; the experiments that were done are in {bench.folder}")
+            told(f"stopped; the experiments that were done are in {folder}")
             raise
-    show(report, bench.folder)
+    show(report, folder)
     if all(promise.standing == "not run" for promise in report.promises) and not report.failed:
         return NOTHING
     bad = ("refuted",) if report.form == "quick" else ("refuted", "undecided", "not run")
     return FAILED if report.failed or any(promise.standing in bad for promise in report.promises) else DONE
-
-
-def open_bench(
-    root: Path, artifacts_dir: Path, names: Sequence[Name], form: Form, seed: int | None, claim: lock.Claim
-) -> Bench:
-    """Look at the machine, take the device's lock, make the folder, and in the full form measure missing peaks.
-
-    No promise needs them, so the quick form takes those of a datasheet, if there is one. Raises RuntimeError if no
-    worker can be started, OSError for a folder that cannot be written, ValueError for stored peaks that cannot be read.
-    """
-    folder = new_folder(artifacts_dir) / "selftest"
-    folder.mkdir()
-    suites, full = "cheats" in names, form.name == "full"
-    machine, found = open_machine(root, folder, find_pairs(root) if suites and full else ())
-    claim(found.get("uuid"))
-    if found["device"] != "cpu" and suites:
-        peaks_for_run(root, artifacts_dir, folder, machine, found, told, measure=full)
-    seed = random.randrange(2**31) if seed is None else seed
-    device = found["device"], found.get("uuid")
-    return Bench(root, folder, artifacts_dir, machine, *device, seed, form, told, found["best_pace_us"])
 
 
 def run(bench: Bench, names: Sequence[Name], left_out: dict[str, str]) -> Report:
