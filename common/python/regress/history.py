@@ -3,6 +3,7 @@
 import json
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass
+from itertools import pairwise
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -48,21 +49,11 @@ class Change:
 
 @dataclass(frozen=True)
 class Series:
-    """One variant at one size on one kind of GPU, in the order of time; `starts` are where its levels begin."""
+    """One variant at one size on one kind of GPU, in the order of time: rows, the times of each level, and changes."""
 
     rows: list[dict[str, Any]]
-    starts: list[int]
-
-    @property
-    def levels(self) -> list[list[float]]:
-        times = [row["us"] for row in self.rows]
-        return [times[start:end] for start, end in zip(self.starts, [*self.starts[1:], len(times)])]
-
-    @property
-    def changes(self) -> list[Change]:
-        middles = [float(np.median(level)) for level in self.levels]
-        steps = zip(self.starts[1:], middles, middles[1:])
-        return [Change(self.rows[at - 1], self.rows[at], before, after) for at, before, after in steps]
+    levels: list[list[float]]
+    changes: list[Change]
 
     @property
     def name(self) -> str:
@@ -128,12 +119,14 @@ def series(table: "DataFrame") -> list[Series]:
     found = []
     for _, own in table.sort_values("started", kind="stable").groupby(SERIES, sort=False):
         rows, starts = own.astype(object).where(own.notna(), None).to_dict("records"), [0]
-        times = [row["us"] for row in rows]
-        points = change_points(times)
-        for at, end in zip(points, [*points[1:], len(rows)]):
+        times = own["us"].to_numpy()
+        for at, end in pairwise([*change_points(times), len(times)]):
             if abs(np.median(times[at:end]) / np.median(times[starts[-1] : at]) - 1) >= MARGIN:
                 starts.append(at)
-        found.append(Series(rows, starts))
+        levels = [level.tolist() for level in np.split(times, starts[1:])]
+        middles = pairwise(float(np.median(level)) for level in levels)
+        changes = [Change(rows[at - 1], rows[at], *both) for at, both in zip(starts[1:], middles)]
+        found.append(Series(rows, levels, changes))
     return found
 
 
