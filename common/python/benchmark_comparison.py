@@ -83,16 +83,9 @@ def compare_and_display_all_metrics(
     deviation, quartiles, count, outliers) to its median and tails; of a mapping everything is always shown. Raises
     TypeError for a metric that is no number.
     """
-    metrics, notes = [], []
-    for side, result in (("baseline", baseline_result), ("optimized", optimized_result)):
-        if not isinstance(result, VariantResult):
-            metrics.append(_checked(side, result))
-        elif note := _doubt(side, result):
-            metrics.append({})
-            notes.append(note)
-        else:
-            metrics.append(_of_variant(result, include_raw_metrics))
-    before, after = metrics
+    sides = (("baseline", baseline_result), ("optimized", optimized_result))
+    notes = [_doubt(side, one) for side, one in sides if isinstance(one, VariantResult) and not one.sound]
+    before, after = (_metrics_of(side, one, include_raw_metrics) for side, one in sides)
     changes = [change(metric, before.get(metric), after.get(metric)) for metric in {**before, **after}]
     changes.sort(key=lambda found: GROUPS.index(found.group))
     comparison = Comparison(chapter, name, tuple(changes), tuple(notes))
@@ -100,17 +93,17 @@ def compare_and_display_all_metrics(
     return comparison
 
 
-def _checked(side: str, given: Mapping[str, Any]) -> dict[str, float | None]:
+def _metrics_of(side: str, given: VariantResult | Mapping[str, Any], raw: bool) -> Metrics:
+    if isinstance(given, VariantResult):
+        return _of_variant(given, raw) if given.sound else {}
     for metric, value in given.items():
         if value is not None and (isinstance(value, bool) or not isinstance(value, Real)):
             raise TypeError(f"metric {metric!r} of {side}_result is {value!r}: a number or None is needed")
     return {metric: None if value is None else float(value) for metric, value in given.items()}
 
 
-def _doubt(side: str, result: VariantResult) -> str | None:
+def _doubt(side: str, result: VariantResult) -> str:
     """Why numbers of a variant may not be compared: nothing proved them, or something speaks against them."""
-    if result.sound:
-        return None
     became = result.verdict if result.status == "measured" else result.status
     return f"{side} is {became}, so it has no numbers to compare" + (f": {result.reason}" if result.reason else "")
 

@@ -90,10 +90,9 @@ def _row(result: PairResult, variant: VariantResult | None, rung: bool) -> Row:
     if rung and verdict == "invalid" and judged.verdict != "invalid":
         reasons = ["the pair is invalid"]
     told = "; ".join(clean(reason) for reason in reasons if reason)
-    name, mechanism = (variant.label, variant.sentence) if variant else (result.key, "")
-    row = Row(
-        clean(name if rung else result.key), verdict, why=told, rung=rung, mechanism=clean(mechanism), reason=told
-    )
+    name = clean(variant.label if variant and rung else result.key)
+    mechanism = clean(variant.sentence) if variant else ""
+    row = Row(name, verdict, why=told, rung=rung, mechanism=mechanism, reason=told)
     if variant is None or not result.trusted(variant):
         return row
     before = result.baseline  # of a single file's run there is only the file itself

@@ -5,8 +5,7 @@ The page needs no network and no script. Foreign text is always escaped, and los
 
 from collections import Counter
 from collections.abc import Mapping, Sequence
-from itertools import groupby, zip_longest
-from operator import attrgetter
+from itertools import zip_longest
 from pathlib import Path
 from statistics import median
 from typing import Any
@@ -31,17 +30,15 @@ def page(run: Run, root: Path, held: Mapping[str, str] | None = None) -> str:
     `held` has the status of each pair that was held against an expectation, by key; None where nothing is expected.
     """
     pairs, about = run.summary.pairs, run.summary.manifest
-    places, chapter = homes(root, about.targets), attrgetter("chapter")
+    places = homes(root, about.targets)
     return _written(
         "report.html",
         run=run,
         pairs=pairs,
-        chapters=[(name, list(own)) for name, own in groupby(sorted(pairs, key=chapter), key=chapter)],
         places={result.key: f"pair-{number}" for number, result in enumerate(pairs, 1)},
         cards=_cards,
         median=median,
         held=held,
-        regressed=[key for key, status in (held or {}).items() if status == "regressed"],
         named_gains=NAMED_GAINS,
         peak_text=peak_text,
         environment=about.model_dump_json(indent=1, exclude={"schema_version", "sources"}, exclude_none=True),
