@@ -84,17 +84,16 @@ class Session:
     def follow(self) -> PairResult:
         """Start and watch this host's ranks of a pair that another host leads, and which has the result."""
         worker, result = self.settings.hire(self.pair), self.result
-        try:
-            worker.call("watch", FOLLOWER_PATIENCE * self.settings.time_limit_s)
-            result.status, result.reason = "unsupported", "its ranks here followed node rank 0, which has the results"
-        except WorkerError as error:
-            result.status, result.reason = "failed", f"{error.who}: {error.reason}"
-        finally:
-            end_all([worker])
-            result.log = worker.log_tail()
-        for row in result.variants:
-            if row.status == "proven":
-                row.status, row.reason = result.status, result.reason
+        with self._faults():
+            try:
+                worker.call("watch", FOLLOWER_PATIENCE * self.settings.time_limit_s)
+            finally:
+                end_all([worker])
+                result.log = worker.log_tail()
+            result.reason = "its ranks here followed node rank 0, which has the results"
+            for row in result.variants:
+                if row.status == "proven":
+                    row.status, row.reason = "unsupported", result.reason
         return result
 
     # Workers.

@@ -61,18 +61,11 @@ class Monitor:
 
 def worst(gpus: Sequence[Telemetry]) -> Telemetry:
     """One reading of several GPUs: the slowest clocks, the greatest power and temperature, every throttle reason."""
-
-    def most(name: str, choose: Callable[..., Any] = max) -> Any:
-        return choose((value for gpu in gpus if (value := getattr(gpu, name)) is not None), default=None)
-
-    return Telemetry(
-        sm_mhz=most("sm_mhz", min),
-        memory_mhz=most("memory_mhz", min),
-        power_w=most("power_w"),
-        temperature_c=most("temperature_c"),
-        throttle=list(dict.fromkeys(reason for gpu in gpus for reason in gpu.throttle)),
-        other_processes=most("other_processes"),
-    )
+    choose: dict[str, Callable[..., Any]]
+    choose = {"sm_mhz": min, "memory_mhz": min, "power_w": max, "temperature_c": max, "other_processes": max}
+    told = {name: [value for gpu in gpus if (value := getattr(gpu, name)) is not None] for name in choose}
+    throttle = list(dict.fromkeys(reason for gpu in gpus for reason in gpu.throttle))
+    return Telemetry(throttle=throttle, **{name: choose[name](values) for name, values in told.items() if values})
 
 
 def reasons(bits: int) -> list[str]:
