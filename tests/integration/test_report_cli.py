@@ -44,6 +44,16 @@ def measured(tmp_path_factory: pytest.TempPathFactory) -> Measured:
     return Measured(tree, folder, junit, page, done)
 
 
+def test_a_job_page_that_cannot_be_written_costs_no_report(
+    measured: Measured, tmp_path: Path, capfd: pytest.CaptureFixture[str]
+) -> None:
+    words = ("ch01:doubles", "--root", measured.tree.root, "--artifacts-dir", tmp_path, "--iterations", "2")
+    done = on_job(tmp_path / "nowhere" / "page.md", "run", *words)
+    assert done.returncode == 1
+    assert "page.md cannot be written" in capfd.readouterr().err
+    assert [*tmp_path.glob("*Z/report.html")]
+
+
 def test_a_run_leaves_its_report_with_the_sources_that_it_measured(measured: Measured) -> None:
     assert (measured.done.returncode, measured.done.stderr) == (1, "")
     text = (measured.folder / "report.html").read_text()

@@ -79,7 +79,6 @@ def _run(suite: Suite, display: Display, asked: RunOptions, heard: Callable[[], 
             there = timed_here(choose(suite.options.root, ["all"]), suite.machine)
         display.finish(summary, suite.folder, there)
         if heard() < 2:  # the second Ctrl-C was for the report too
-            append_to_job_page((suite.folder / "summary.md").read_text() + "\n", os.environ)
             publish(suite.folder, suite.options.root, asked.junit)
         if asked.history is not None:
             added = append(asked.history, summary, suite.options.root)
@@ -87,6 +86,8 @@ def _run(suite: Suite, display: Display, asked: RunOptions, heard: Callable[[], 
         if data is not None:
             found = {"folder": str(suite.folder)} | summary.model_dump(mode="json")
             print(json.dumps(found, indent=1), file=data)
+        if heard() < 2:
+            append_to_job_page((suite.folder / "summary.md").read_text() + "\n", os.environ)
     except OSError as error:
         done = {result.key for result in suite.results} & {pair.key for pair in suite.pairs}
         kept = f"{len(done)} of {len(suite.pairs)} pairs are kept: `run ... --resume {suite.folder}` goes on"

@@ -135,6 +135,13 @@ class Worker:
         """Of the worker and its ranks."""
         return {self.pid, *(children(self.pid) if self._board.ranks else ())}
 
+    def part(self) -> None:
+        """Let it end by itself."""
+        self._channel.close()
+
+    def await_end(self, limit_s: float) -> None:
+        self._process.join(limit_s)
+
     def kill(self) -> None:
         """End the process and all that it started, which its reaper knows."""
         self._process.terminate()
@@ -165,9 +172,9 @@ def end_all(workers: Sequence[Worker]) -> None:
     deadline = time.monotonic() + CLOSE_S
     try:
         for worker in workers:
-            worker._channel.close()
+            worker.part()
         for worker in workers:
-            worker._process.join(max(0.0, deadline - time.monotonic()))
+            worker.await_end(max(0.0, deadline - time.monotonic()))
     finally:
         for worker in workers:
             worker.kill()
