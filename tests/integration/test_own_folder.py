@@ -34,12 +34,14 @@ def test_every_command_takes_a_folder_outside_the_project(tmp_path: Path, monkey
     assert "1 pair in" in invoke("verify", "./kernels")
     invoke("build", "./kernels", "--arch", "sm_80", code=4)  # nothing in it has to be compiled
     how = ("--size", "test", "--iterations", "5", "--history", "kernels.csv")
-    for words in (["./kernels"], ["./kernels/baseline_sum.py", "./kernels/optimized_sum.py"]):
-        said = invoke("run", *words, *how)
+    runs = ["./kernels"], ["./kernels/baseline_sum.py", "./kernels/optimized_sum.py"]
+    told = [invoke("run", *words, *how) for words in runs]
+    for said in told:
         assert "kernels:sum" in said
         assert "can be timed here" not in said, "which is about the chapters"
         assert "of 1 pair added to kernels.csv" in said
-    assert "page: history.html" in invoke("history", "kernels.csv")
+    noisy = all("0 of 1 pair added" in said for said in told)  # on a busy machine, whose times are not kept
+    assert ("page: history.html" in invoke("history", "kernels.csv", code=4 if noisy else 0)) is not noisy
     a, b = sorted(file.parent for file in (tmp_path / "artifacts").glob("2*/summary.json"))
     manifest = Manifest.model_validate_json((a / "manifest.json").read_text())
     assert str(tmp_path / "kernels" / "helper.py") in manifest.sources

@@ -41,7 +41,7 @@ def figures(root: Path, targets: list[str], changes: list[str], sweep: str | Non
             raise ValueError(f"--set {change!r} is not of the form n=4096 or dtype=fp16")
     asked = [change.partition("=")[0] for change in (*changes, sweep or "")]
     if twice := next((name for name in asked if asked.count(name) > 1), None):
-        raise ValueError(f"--set and --sweep name {twice} {asked.count(twice)} times: name each figure once")
+        raise ValueError(f"{twice} is given {asked.count(twice)} times: give each figure once, by --set or --sweep")
     for key, cost in costs(root, targets, ",".join(["bench", *changes])).items():
         if isinstance(cost, str):
             raise ValueError(f"--set {' '.join(changes)}: {key}: {cost}")

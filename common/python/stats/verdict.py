@@ -176,8 +176,9 @@ def _ratio(
     deviation = pace_deviation([result]) if result.pace_deviation is None else result.pace_deviation
     found = another_run(ratios, PACE_PART * max(moved(deviation)))
     faster, slower = pace_reach(blocks, result.best_pace_us, result.usual_pace_us)
-    saved = moved(faster)
-    return found and widened(found, max(abs(saved[0] - saved[1]), abs(shares[0] - shares[1]) * slower))
+    bends = [most / share for share, most in zip(shares, spares) if share]  # paces beyond which a side gains no more
+    apart = [abs(one - other) for one, other in (moved(min(pace, faster)) for pace in (faster, *bends))]
+    return found and widened(found, max(*apart, abs(shares[0] - shares[1]) * slower))
 
 
 def spare(result: PairResult, row: VariantResult) -> float:
@@ -186,8 +187,8 @@ def spare(result: PairResult, row: VariantResult) -> float:
     Of several ranks, each may be busy with a collective that waits for another's host, so their idle times add up.
     """
     main, ranks = result.spread(row), max(len(block.gpus) for block in result.blocks) or 1
-    if not main or not row.why or not row.why.busy_us:
-        return math.inf
+    if not main or not row.why or not row.why.busy_us or not all(block.telemetry for block in result.blocks):
+        return math.inf  # without telemetry nobody knows the ranks
     idle = ranks * (1 - (row.why.busy_us - row.why.staged_us) / main.median)
     return max(0.0, -math.log1p(-idle)) if idle < 1 and (idle >= 0 or ranks == 1) else math.inf
 
