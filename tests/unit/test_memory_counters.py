@@ -32,8 +32,10 @@ def page(*variants: str) -> str:
     return lines.getvalue()
 
 
-def run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, printed: str, *targets: str, code: int = 0) -> Result:
-    told = f"#!/bin/bash\necho \"$@\" >> {tmp_path}/calls\ncat <<'END'\n{printed}\nEND\nexit {code}\n"
+def run(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, printed: str, *targets: str, code: int = 0, seconds: int = 0
+) -> Result:
+    told = f"#!/bin/bash\necho \"$@\" >> {tmp_path}/calls\ncat <<'END'\n{printed}\nEND\nsleep {seconds}\nexit {code}\n"
     ncu = program(tmp_path / "ncu", told)
     monkeypatch.setattr(counters, "find_program", lambda name: ncu)
     monkeypatch.setattr(counters, "machine", lambda: HERE)
@@ -62,7 +64,7 @@ def test_a_variant_without_counts_is_named_and_others_count(tmp_path: Path, monk
     done = run(tmp_path, monkeypatch, "==ERROR== The driver refused", "ch07:transpose")
     assert (done.exit_code, f"{named} (The driver refused" in done.stderr) == (1, True)
     monkeypatch.setattr(counters, "LIMIT_S", 0.0)
-    assert f"{named}: it did not end in" in run(tmp_path, monkeypatch, "", "ch07:transpose").stderr
+    assert f"{named}: it did not end in" in run(tmp_path, monkeypatch, "", "ch07:transpose", seconds=9).stderr
 
 
 def test_no_target_is_a_usage_error() -> None:
