@@ -91,8 +91,8 @@ class Preparation:
     inputs: Inputs = field(default_factory=dict)
     seed: int = 0  # of the first draw, whose frozen inputs stay
     frozen: dict[str, list[object]] = field(default_factory=dict)  # their fingerprints
-    copies: Inputs = field(default_factory=dict)  # and copies, where those are small
-    secret: int = field(default_factory=lambda: secrets.randbits(63))  # by which those are taken
+    copies: Inputs = field(default_factory=dict)  # of the frozen inputs, where these are small
+    secret: int = field(default_factory=lambda: secrets.randbits(63))  # seeds the numbers of the fingerprints
     variants: dict[str, Prepared] = field(default_factory=dict)
     dtypes: list[torch.dtype] = field(default_factory=list)  # of every variant's outputs
     files: list[Path] = field(default_factory=list)  # that `inputs` drew
@@ -204,7 +204,7 @@ class Preparation:
         return f"{what} overwrote the input {names}, which is frozen" if names else None
 
     def restore_inputs(self, kept: Inputs) -> str:
-        """Restore the inputs of `kept` and the frozen, large ones by drawing them again; the names of the changed."""
+        """Restore the frozen inputs and those of `kept`; the names of the inputs that had changed."""
         lost = [key for key, seen in self.frozen.items() if self._fingerprint(key) != seen]
         changed = [key for key in kept if not all(map(same, tensors(self.inputs[key]), tensors(kept[key])))] + lost
         kept = self.copies | kept

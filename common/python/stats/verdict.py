@@ -182,9 +182,9 @@ def _ratio(
 
 
 def spare(result: PairResult, row: VariantResult) -> float:
-    """How much a faster host may lower the log of a variant's time: until its device is never idle; else infinite.
+    """How far a faster host can lower the log of a variant's time: by the device's idle time. Infinite if unknown.
 
-    Of several ranks, each may be busy with a collective that waits for another's host, so their idle times add up.
+    A rank may seem busy while its collective waits for another rank's host, so the idle times of ranks add up.
     """
     main, ranks = result.spread(row), max(len(block.gpus) for block in result.blocks) or 1
     if not main or not row.why or not row.why.busy_us or not all(block.telemetry for block in result.blocks):
