@@ -184,9 +184,9 @@ def test_a_control_off_one_makes_the_pair_too_noisy_and_not_failed() -> None:
 
 @pytest.mark.parametrize(
     ("gain", "most", "verdict"),
-    [(1.0, 1.2, "inconclusive"), (1.0, 4.0, "too noisy"), (20.0, 2.0, "faster"), (0.05, 2.0, "slower")],
+    [(1.0, 1.2, "inconclusive"), (1.0, 4.0, "too noisy"), (4.0, 2.0, "faster"), (0.25, 2.0, "slower")],
 )
-def test_an_interval_wider_than_a_factor_of_three_shows_no_ratio_unless_all_of_it_is_beyond_three(
+def test_an_interval_wider_than_a_factor_of_three_shows_no_ratio_unless_it_gives_a_verdict(
     gain: float, most: float, verdict: str
 ) -> None:
     result = pair({BASE: [100.0] * 8, OPT: [100.0 / gain * most, 100.0 / gain / most] * 4})
