@@ -36,9 +36,9 @@ workload = Workload(
         "bench": {"model": "llama31_8b_sixteenth", "batch": 2, "length": 2048},
         "test": {"model": "odd", "batch": 2, "length": 168},
     },
-    # Of the state after the update, where a history of moments dilutes a gradient. Through e4m3 products gradients are
-    # up to 14% off, which is 3% of a mean at most; through e5m2 products, of a bit less, 4% of one: that is refused.
-    tolerance=0.035,
+    # Of the state after the update, where a history of moments dilutes a gradient. At `test` size e4m3 products put a
+    # norm's weights up to 3.5% off, e5m2 products, of a bit less, 4.8% or more: that is refused.
+    tolerance=0.042,
     mutates=("weights", "means", "squares"),
     as_drawn=("means", "squares"),  # widened when the gradients are there: before, they would be 8 GB beside them
     clock="end_to_end",
