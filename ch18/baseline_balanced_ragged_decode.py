@@ -7,6 +7,7 @@ import triton
 import triton.language as tl
 from torch import Tensor
 
+from common.models.grouped_query import attended
 from common.models.lengths import length_mix
 from common.python.workload import Cost, Draw, Inputs, Step, Workload
 
@@ -28,11 +29,8 @@ def inputs(
 
 
 def reference(q: Tensor, k: Tensor, v: Tensor, starts: Tensor) -> Tensor:
-    parts = []
-    for queries, first, end in zip(q, starts.tolist(), starts[1:].tolist()):
-        keys, values = k[first:end].transpose(0, 1), v[first:end].transpose(0, 1)
-        parts.append((queries @ keys.mT * q.shape[3] ** -0.5).softmax(dim=2) @ values)
-    return torch.stack(parts)
+    caches = zip(*(x.transpose(0, 1).split(starts.diff().tolist(), dim=1) for x in (k, v)))
+    return torch.stack([attended(queries, *cache) for queries, cache in zip(q, caches)])
 
 
 def cost(

@@ -9,6 +9,7 @@ from torch import Tensor
 from triton import knobs
 from triton.tools.tensor_descriptor import TensorDescriptor
 
+from common.models.grouped_query import attended, live_pairs
 from common.python.workload import Cost, Draw, Inputs, Step, Workload
 
 
@@ -20,15 +21,12 @@ def inputs(draw: Draw, heads: int, tokens: int, width: int, dtype: str) -> Input
 
 
 def reference(q: Tensor, k: Tensor, v: Tensor) -> Tensor:
-    later = torch.ones(q.shape[1], q.shape[1], dtype=torch.bool, device=q.device).triu_(1)
-    heads = zip(q, k, v)  # one at a time: its scores in float64 are 2 GiB at bench size
-    scale = q.shape[2] ** -0.5
-    return torch.stack([(a @ b.T).mul_(scale).masked_fill_(later, -math.inf).softmax(dim=1) @ c for a, b, c in heads])
+    return attended(q, k, v, torch.ones(q.shape[1], q.shape[1], dtype=torch.bool, device=q.device).tril_())
 
 
 def cost(heads: int, tokens: int, width: int, dtype: str) -> Cost:
     """Products of the pairs that are live: a query sees itself and what came before."""
-    numbers, pairs = heads * tokens * width, heads * tokens * (tokens + 1) // 2
+    numbers, pairs = heads * tokens * width, heads * live_pairs([tokens])
     return Cost(flops=4 * width * pairs, dtype="bf16", read=6 * numbers, write=2 * numbers, items=tokens, unit="tokens")
 
 

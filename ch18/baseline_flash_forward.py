@@ -3,6 +3,7 @@
 import torch
 from torch import Tensor
 
+from common.models.grouped_query import attended
 from common.python.workload import Cost, Draw, Inputs, Step, Workload
 
 
@@ -15,11 +16,6 @@ def inputs(draw: Draw, heads: int, tokens: int, width: int, dtype: str) -> Input
     }
 
 
-def reference(q: Tensor, k: Tensor, v: Tensor) -> Tensor:
-    heads = zip(q, k, v)  # one at a time: its scores in float64 are 2 GiB at bench size
-    return torch.stack([(a @ b.T).mul_(a.shape[1] ** -0.5).softmax(dim=1) @ c for a, b, c in heads])
-
-
 def cost(heads: int, tokens: int, width: int, dtype: str) -> Cost:
     numbers = heads * tokens * width
     moved = {"read": 2 * 3 * numbers, "write": 2 * numbers}
@@ -28,7 +24,7 @@ def cost(heads: int, tokens: int, width: int, dtype: str) -> Cost:
 
 workload = Workload(
     inputs=inputs,
-    reference=reference,
+    reference=attended,
     cost=cost,
     sizes={
         # Scores and weights of bf16 are 512 MiB a head each. Every query sees every key, as in an encoder.

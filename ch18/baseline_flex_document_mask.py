@@ -4,6 +4,7 @@ import torch
 from torch import Tensor
 from torch.nn.functional import scaled_dot_product_attention
 
+from common.models.grouped_query import attended, live_pairs
 from common.python.workload import Cost, Draw, Inputs, Step, Workload
 
 
@@ -29,16 +30,13 @@ def inputs(draw: Draw, heads: int, tokens: int, width: int, documents: int) -> I
 
 def reference(q: Tensor, k: Tensor, v: Tensor, document: Tensor) -> Tensor:
     out, sizes = torch.empty_like(q), document.bincount().tolist()
-    for head in range(q.shape[1]):  # one document of one head at a time: the largest scores take 0.5 GiB
-        for a, b, c, to in zip(*(x[0, head].split(sizes) for x in (q, k, v, out))):
-            scores = (a @ b.T).mul_(a.shape[1] ** -0.5)
-            later = torch.ones_like(scores, dtype=torch.bool).triu_(1)
-            to.copy_(scores.masked_fill_(later, -torch.inf).softmax(dim=1) @ c)
+    for a, b, c, to in zip(*(x[0].split(sizes, dim=1) for x in (q, k, v, out))):  # one document at a time
+        to.copy_(attended(a, b, c, torch.ones(a.shape[1], a.shape[1], dtype=torch.bool, device=a.device).tril_()))
     return out
 
 
 def cost(heads: int, tokens: int, width: int, documents: int) -> Cost:
-    pairs = sum(n * (n + 1) // 2 for n in lengths(tokens, documents))  # a query and a key that it sees
+    pairs = live_pairs(lengths(tokens, documents))
     moved = {"read": 2 * 3 * heads * tokens * width + 8 * tokens, "write": 2 * heads * tokens * width}
     return Cost(flops=4 * heads * width * pairs, dtype="bf16", **moved, items=tokens, unit="tokens")
 

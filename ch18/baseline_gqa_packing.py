@@ -4,6 +4,7 @@ import torch
 from torch import Tensor
 from torch.nn.functional import scaled_dot_product_attention
 
+from common.models.grouped_query import attended
 from common.python.workload import Cost, Draw, Inputs, Step, Workload
 
 
@@ -16,15 +17,6 @@ def inputs(draw: Draw, requests: int, heads: int, group: int, keys: int, width: 
     }
 
 
-def reference(q: Tensor, k: Tensor, v: Tensor) -> Tensor:
-    parts = []
-    for queries, keys, values in zip(q, k, v):
-        grouped = queries.view(len(keys), -1, queries.shape[1])
-        weights = (grouped @ keys.mT * queries.shape[1] ** -0.5).softmax(dim=2)
-        parts.append((weights @ values).view(queries.shape))
-    return torch.stack(parts)
-
-
 def cost(requests: int, heads: int, group: int, keys: int, width: int, dtype: str) -> Cost:
     cache, queries = 2 * requests * heads * keys * width, requests * heads * group * width
     moved = {"read": 2 * (cache + queries), "write": 2 * queries}
@@ -33,7 +25,7 @@ def cost(requests: int, heads: int, group: int, keys: int, width: int, dtype: st
 
 workload = Workload(
     inputs=inputs,
-    reference=reference,
+    reference=lambda q, k, v: torch.stack([attended(*one) for one in zip(q, k, v)]),
     cost=cost,
     sizes={
         # One layer of an 8B model: 1.07 GB of keys and values. 256 key heads are enough for all multiprocessors.

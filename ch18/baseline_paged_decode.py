@@ -4,6 +4,7 @@ import torch
 from torch import Tensor
 from torch.nn.functional import scaled_dot_product_attention
 
+from common.models.grouped_query import attended
 from common.python.workload import Cost, Draw, Inputs, Step, Workload
 
 PAGE = 16  # tokens
@@ -22,13 +23,8 @@ def inputs(draw: Draw, requests: int, heads: int, group: int, pages: int, width:
 
 
 def reference(q: Tensor, k: Tensor, v: Tensor, table: Tensor) -> Tensor:
-    parts = []
-    for queries, own in zip(q, table.long()):
-        keys, values = (pool[own].flatten(0, 1).transpose(0, 1) for pool in (k, v))
-        grouped = queries.view(len(keys), -1, queries.shape[1])
-        weights = (grouped @ keys.mT * queries.shape[1] ** -0.5).softmax(dim=2)
-        parts.append((weights @ values).view(queries.shape))
-    return torch.stack(parts)
+    caches = ((pool[own].flatten(0, 1).transpose(0, 1) for pool in (k, v)) for own in table.long())
+    return torch.stack([attended(queries, *cache) for queries, cache in zip(q, caches)])
 
 
 def cost(requests: int, heads: int, group: int, pages: int, width: int, dtype: str) -> Cost:

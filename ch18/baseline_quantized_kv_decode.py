@@ -4,6 +4,7 @@ import torch
 from torch import Tensor
 from torch.nn.functional import scaled_dot_product_attention
 
+from common.models.grouped_query import attended
 from common.python.workload import Cost, Draw, Inputs, Step, Workload
 
 
@@ -17,12 +18,8 @@ def inputs(draw: Draw, requests: int, heads: int, group: int, keys: int, width: 
 
 
 def reference(q: Tensor, k: Tensor, v: Tensor, k_scale: Tensor, v_scale: Tensor) -> Tensor:
-    parts = []
-    for queries, keys, values, of_keys, of_values in zip(q, k, v, k_scale, v_scale):
-        grouped = queries.view(len(keys), -1, queries.shape[1])
-        scores = grouped @ (keys * of_keys[..., None]).mT * queries.shape[1] ** -0.5
-        parts.append((scores.softmax(dim=2) @ (values * of_values[..., None])).view(queries.shape))
-    return torch.stack(parts)
+    requests = zip(q, k, v, k_scale[..., None], v_scale[..., None])
+    return torch.stack([attended(a, b * of_b, c * of_c) for a, b, c, of_b, of_c in requests])
 
 
 def cost(requests: int, heads: int, group: int, keys: int, width: int, dtype: str) -> Cost:

@@ -5,6 +5,7 @@ import triton
 import triton.language as tl
 from torch import Tensor
 
+from common.models.grouped_query import attended
 from common.python.workload import Cost, Draw, Inputs, Step, Workload
 
 PAGE, SHARE = 16, 16  # tokens of a page; pages for each one that is chosen
@@ -32,8 +33,7 @@ def reference(q: Tensor, k: Tensor, v: Tensor, table: Tensor, low: Tensor, high:
         least, most = (bound[own].permute(1, 2, 0).double() for bound in (low, high))
         bounds = grouped.clamp(min=0).sum(1, True) @ most + grouped.clamp(max=0).sum(1, True) @ least
         best = own[bounds[:, 0].topk(len(own) // SHARE).indices]
-        keys, values = (pool[best, each].flatten(1, 2).double() for pool in (k, v))
-        parts.append(((grouped @ keys.mT * width**-0.5).softmax(2) @ values).flatten(0, 1))
+        parts.append(attended(grouped, *(pool[best, each].flatten(1, 2).double() for pool in (k, v))).flatten(0, 1))
     return torch.stack(parts)
 
 

@@ -7,6 +7,7 @@ import triton
 import triton.language as tl
 from torch import Tensor
 
+from common.models.grouped_query import attended
 from common.python.workload import Cost, Draw, Inputs, Step, Workload
 
 KEYS = 64  # of a tile
@@ -24,11 +25,8 @@ def inputs(draw: Draw, requests: int, heads: int, group: int, prefix: int, own: 
 
 
 def reference(q: Tensor, common_k: Tensor, common_v: Tensor, own_k: Tensor, own_v: Tensor) -> Tensor:
-    parts = []
-    for queries, own_keys, own_values in zip(q, own_k, own_v):
-        keys, values = torch.cat([common_k, own_keys], dim=1), torch.cat([common_v, own_values], dim=1)
-        parts.append((queries @ keys.mT * q.shape[3] ** -0.5).softmax(dim=2) @ values)
-    return torch.stack(parts)
+    requests = zip(q, own_k, own_v)
+    return torch.stack([attended(a, torch.cat([common_k, b], 1), torch.cat([common_v, c], 1)) for a, b, c in requests])
 
 
 def cost(requests: int, heads: int, group: int, prefix: int, own: int, width: int, dtype: str) -> Cost:

@@ -1,11 +1,10 @@
 """Attention with a dense mask of the band: all scores are computed, and seven of eight are thrown away."""
 
-import math
-
 import torch
 from torch import Tensor
 from torch.nn.functional import scaled_dot_product_attention
 
+from common.models.grouped_query import attended, live_pairs
 from common.python.workload import Cost, Draw, Inputs, Step, Workload
 
 ROWS = 1024  # of the reference at a time
@@ -28,14 +27,13 @@ def reference(q: Tensor, k: Tensor, v: Tensor, window: int) -> Tensor:
     every, parts = torch.arange(q.shape[1], device=q.device), []
     for row in every.split(ROWS):
         column = every[max(0, int(row[0]) - window + 1) : int(row[-1]) + 1]
-        scores = (q[:, row] @ k[:, column].mT).mul_(q.shape[2] ** -0.5)
-        parts.append(scores.masked_fill_(~live(row, column, window), -math.inf).softmax(dim=2) @ v[:, column])
+        parts.append(attended(q[:, row], k[:, column], v[:, column], live(row, column, window)))
     return torch.cat(parts, 1)
 
 
 def cost(heads: int, tokens: int, window: int, width: int, dtype: str) -> Cost:
     """Products of the pairs in the band."""
-    pairs, numbers = heads * (tokens * window - window * (window - 1) // 2), heads * tokens * width
+    pairs, numbers = heads * live_pairs([tokens], window), heads * tokens * width
     return Cost(flops=4 * width * pairs, dtype="bf16", read=6 * numbers, write=2 * numbers, items=tokens, unit="tokens")
 
 
