@@ -38,6 +38,8 @@ INSTRUCTIONS = {
     "ch06/optimized_block_reduction sum_in_registers": "SHFL LDG.E.128 RED",
     "ch06/optimized_vector_add_grid add": "LDG.E.128 STG.E.128",
     "ch06/optimized_vector_add_grid__full_grid add": "LDG.E -LDG.E.128",
+    "ch06/baseline_float_literal_gelu activate": "DMUL DFMA F2F.F64",
+    "ch06/optimized_float_literal_gelu activate": "MUFU -DMUL -DFMA -DADD -F2F",
     "ch07/optimized_sgemm_tiling productILb1E": "LDGSTS.E.BYPASS.128 FFMA -LDG.E",
     "ch07/optimized_sgemm_tiling__cp_async productILb1E": "LDGSTS FFMA -LDG.E",
     "ch07/optimized_sgemm_tiling__warp_tile productILb1E": "LDG.E.128 LDS.128",
