@@ -197,7 +197,9 @@ app.command()(new)
 def build(
     words: o.Words = None,
     targets: o.Targets = None,
-    arch: Annotated[str | None, typer.Option(help="Kinds of GPU; by default sm_80 and six more, to sm_121a.")] = None,
+    arch: Annotated[
+        list[str] | None, typer.Option(help="Kinds of GPU; by default sm_80 and six more, to sm_121a.")
+    ] = None,
     artifacts_dir: Annotated[Path, o.into(help="build.json goes to a new folder in here.")] = o.ARTIFACTS,
     jobs: Annotated[int | None, o.count(help="Compilers at a time; by default as many as cores.")] = None,
     root: o.RootOption = ROOT,
@@ -209,7 +211,8 @@ def build(
     """
     from common.python.build.report import print_build, sweep
 
-    built, folder = sweep(root, o.named(words, targets) or ["all"], arch, artifacts_dir, jobs)
+    kinds = ",".join(arch) if arch else None
+    built, folder = sweep(root, o.named(words, targets) or ["all"], kinds, artifacts_dir, jobs)
     print_build(built, folder)
     outcomes = {one.status for one in built.compiled}
     raise typer.Exit(FAILED if "failed" in outcomes else DONE if "compiled" in outcomes else NOTHING)
