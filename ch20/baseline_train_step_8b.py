@@ -26,7 +26,7 @@ def inputs(draw: Draw, model: str, batch: int, length: int, dtype: str) -> Input
     return step_inputs(draw, MODELS[model], batch, length, getattr(torch, dtype), history=0.1)
 
 
-def cost(model: str, batch: int, length: int, dtype: str) -> Cost:
+def cost(model: str, batch: int, length: int, dtype: str) -> list[Cost]:
     return step_cost(MODELS[model], batch, length, getattr(torch, dtype).itemsize, "bf16")
 
 
