@@ -9,9 +9,10 @@ from torch import Tensor
 from torch.nn import functional as F
 
 from common.models.expert_rows import added
-from common.python.workload import Cost, Draw, Inputs, Step, Workload
+from common.models.formats import decoded, metered, scales
+from common.python.workload import Cost, Draw, Inputs, Metered, Workload
 
-GROUP, SIZES = 32, (0, 0.5, 1, 1.5, 2, 3, 4, 6)  # features that share an exponent; e2m1's numbers, without the sign
+GROUP = 32  # features that share an exponent
 TILE = {"CHOICES": 64, "N": 64, "K": 128, "num_warps": 4, "num_stages": 4}  # at most 64 choices
 Packed = tuple[Tensor, Tensor]  # codes [experts, outputs, features / 2], exponents [experts, outputs, features / 32]
 
@@ -41,8 +42,7 @@ def nibbles(codes: Tensor) -> Tensor:
 
 
 def expanded(codes: Tensor, exponents: Tensor, dtype: torch.dtype) -> Tensor:
-    values = torch.tensor((*SIZES, *(-size for size in SIZES)), dtype=dtype, device=codes.device)
-    return values[nibbles(codes).int()] * torch.exp2(exponents.to(dtype) - 127).repeat_interleave(GROUP, -1)
+    return decoded(nibbles(codes), "e2m1", dtype) * scales(exponents, dtype).repeat_interleave(GROUP, -1)
 
 
 def reference(x: Tensor, ids: Tensor, shares: Tensor, gate_up: Packed, down: Packed) -> Tensor:
@@ -93,7 +93,7 @@ def multiply_expert(
         tl.store(place, total, (row < tokens) & (column < outputs)[None, :])
 
 
-def layer(x: Tensor, ids: Tensor, shares: Tensor, down: Packed, multiply: Callable[[Tensor, Tensor], None]) -> Step:
+def layer(x: Tensor, ids: Tensor, shares: Tensor, down: Packed, multiply: Callable[[Tensor, Tensor], None]) -> Metered:
     """`multiply(rows, into)` writes what each expert with a token makes of x, or of its own hidden states."""
     experts, width, wide = len(down[0]), x.shape[1], 2 * down[0].shape[2]
     both, answers = (x.new_empty(experts * len(x), features) for features in (2 * wide, width))
@@ -106,10 +106,10 @@ def layer(x: Tensor, ids: Tensor, shares: Tensor, down: Packed, multiply: Callab
         torch.add(numbers, ids, alpha=len(x), out=places)
         return added(answers, places.view(-1), shares, out)
 
-    return step
+    return metered(step, "e2m1", GROUP)
 
 
-def prepare(x: Tensor, ids: Tensor, shares: Tensor, gate_up: Packed, down: Packed) -> Step:
+def prepare(x: Tensor, ids: Tensor, shares: Tensor, gate_up: Packed, down: Packed) -> Metered:
     wide = [torch.stack([expanded(*expert, x.dtype) for expert in zip(*part)]) for part in (down, gate_up)]
 
     def multiply(rows: Tensor, into: Tensor) -> None:

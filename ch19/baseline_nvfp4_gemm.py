@@ -3,6 +3,7 @@
 import torch
 from torch import Tensor
 
+from common.models.formats import decoded
 from common.python.workload import Cost, Draw, Step, Workload
 
 GROUP = 16  # neighbours along k that share a scale
@@ -13,9 +14,8 @@ def dequantised(codes: Tensor, scales: Tensor) -> Tensor:
 
     It is exact: a code has two significant bits, a scale four.
     """
-    sizes = torch.tensor([0, 0.5, 1, 1.5, 2, 3, 4, 6], dtype=torch.bfloat16, device=codes.device)
-    values = torch.cat((sizes, -sizes))[torch.stack((codes & 15, codes >> 4), dim=2).flatten(1).int()]
-    scale = scales.view(torch.float8_e4m3fn).to(torch.bfloat16)
+    values = decoded(torch.stack((codes & 15, codes >> 4), dim=2).flatten(1), "e2m1", torch.bfloat16)
+    scale = decoded(scales, "e4m3", torch.bfloat16)
     return (values.unflatten(1, (-1, GROUP)) * scale[:, :, None]).flatten(1)
 
 

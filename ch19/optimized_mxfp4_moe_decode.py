@@ -6,9 +6,10 @@ from torch.nn import functional as F
 
 from ch19.baseline_mxfp4_moe_decode import GROUP, Packed, nibbles
 from ch19.baseline_mxfp4_moe_decode import workload as workload
+from common.models.formats import metered
 from common.python.cuda import load_cuda
 from common.python.requirements import needs
-from common.python.workload import Step
+from common.python.workload import Metered
 
 requires = needs(sm=80)
 STEP, TILE = 64, 16  # features and outputs of a fragment's four words
@@ -35,7 +36,7 @@ def packed(codes: Tensor, exponents: Tensor, gated: bool) -> Packed:
     return words, scales.permute(0, 4, 3, 1, 2, 5).flatten(-2).contiguous().view(torch.int32)[..., 0]
 
 
-def prepare(x: Tensor, ids: Tensor, shares: Tensor, gate_up: Packed, down: Packed) -> Step:
+def prepare(x: Tensor, ids: Tensor, shares: Tensor, gate_up: Packed, down: Packed) -> Metered:
     mixture = load_cuda(__file__, "mixture")
     narrow = [
         torch.stack(each)
@@ -50,4 +51,4 @@ def prepare(x: Tensor, ids: Tensor, shares: Tensor, gate_up: Packed, down: Packe
         mixture(x, ids, shares, *narrow, hidden, answers, out, tokens, ids.shape[1], experts, width, wide)
         return out
 
-    return step
+    return metered(step, "e2m1", GROUP)

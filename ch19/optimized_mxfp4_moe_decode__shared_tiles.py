@@ -8,7 +8,7 @@ from torch.nn import functional as F
 
 from ch19.baseline_mxfp4_moe_decode import Packed, layer, nibbles
 from ch19.baseline_mxfp4_moe_decode import workload as workload
-from common.python.workload import Step
+from common.python.workload import Metered
 
 BLOCK, PARTS = 128, 4  # features of a step: four groups, each with an exponent of its own
 SIGNS, SIZES = (15, 12, 14, 13), (9, 6, 3, 0)  # where in 16 bits the sign and the three other bits of each group stand
@@ -65,7 +65,7 @@ def multiply_packed(
         tl.store(place, total.to(out.dtype.element_ty), (token < tokens) & inside[:, None])
 
 
-def prepare(x: Tensor, ids: Tensor, shares: Tensor, gate_up: Packed, down: Packed) -> Step:
+def prepare(x: Tensor, ids: Tensor, shares: Tensor, gate_up: Packed, down: Packed) -> Metered:
     narrow = [[torch.stack(each) for each in zip(*(packed(*e) for e in zip(*part)))] for part in (down, gate_up)]
     block = triton.next_power_of_2(ids.numel())
 

@@ -5,10 +5,11 @@ import triton
 import triton.language as tl
 from torch import Tensor
 
-from ch19.baseline_mxfp8_quantize import BIAS, BLOCK, LARGEST, TOP
+from ch19.baseline_mxfp8_quantize import BLOCK, LARGEST, TOP
 from ch19.baseline_mxfp8_quantize import workload as workload
+from common.models.formats import BIAS, metered
 from common.python.requirements import needs
-from common.python.workload import Step
+from common.python.workload import Metered
 
 requires = needs(sm=89)
 BLOCKS = 64  # of a program: 2,048 numbers, sixteen for each of 128 threads
@@ -39,7 +40,7 @@ def mx_cast(
     tl.store(exponents + block, biased.to(tl.uint8), block < blocks)
 
 
-def prepare(x: Tensor) -> Step:
+def prepare(x: Tensor) -> Metered:
     blocks = x.numel() // BLOCK
     codes = x.new_empty(x.shape, dtype=torch.float8_e4m3fn)
     exponents = x.new_empty(len(x), blocks // len(x), dtype=torch.uint8)
@@ -49,4 +50,4 @@ def prepare(x: Tensor) -> Step:
         mx_cast[grid](x, codes, exponents, blocks, LARGEST, TOP, BIAS, BLOCK, BLOCKS, num_warps=4)
         return codes.view(torch.uint8), exponents
 
-    return step
+    return metered(step, "e4m3", BLOCK)
