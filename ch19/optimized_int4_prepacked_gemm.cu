@@ -1,7 +1,7 @@
 // targets: sm_90a (wgmma)
 // The weight lies in the order of wgmma's fragments: a lane's next 32 codes are one load of 16 bytes, one lop3 makes
 // a pair of them bf16, and every block reads one contiguous stretch of the whole.
-#include "ampere.cuh"
+#include "stream_k.cuh"
 #include "wgmma.cuh"
 
 constexpr int TILE = 256;                        // outputs that a block works on at a time
@@ -30,21 +30,8 @@ struct Problem {
   bf16* out;           // [rows, outputs]
   float4* partial;     // [blocks, 2, sums of a tile]
   int32_t* arrived;    // [tiles], zero between launches
-  int rows, outputs, groups;
-  int share, longer;   // steps of a block, and how many blocks, the first ones, have one more
-};
-
-// Where a block is in the steps of all tiles. Counted on, as a division in every step would show.
-struct Cursor {
-  int step, tile, group;
-  __device__ Cursor(int step, int groups) : step(step), tile(step / groups), group(step % groups) {}
-  __device__ void advance(int groups) {
-    ++step;
-    if (++group == groups) {
-      group = 0;
-      ++tile;
-    }
-  }
+  int rows, outputs;
+  Shares steps;
 };
 
 // Codes i and i + 4 of a word, less 8, as bf16: four bits go to the end of a mantissa of seven, which makes 128 + code.
@@ -71,7 +58,7 @@ __device__ void load(Stage& stage, const Problem& problem, const Cursor& at) {
   for (int i = 0; i < ROWS * ROW_PIECES; i += THREADS) {
     const int row = (i + threadIdx.x) / ROW_PIECES, piece = threadIdx.x % ROW_PIECES;
     const bool inside = row < problem.rows;
-    const bf16* from = problem.x + (row * problem.groups + at.group) * GROUP + piece * 8;
+    const bf16* from = problem.x + (row * problem.steps.groups + at.group) * GROUP + piece * 8;
     void* const to = reinterpret_cast<uint8_t*>(stage.x) + piece / 8 * (ROWS * ROW * 2) + swizzled(row, piece % 8);
     copy_async<16>(to, inside ? from : problem.x, inside ? 16 : 0);
   }
@@ -129,110 +116,20 @@ __device__ void multiply_group(Sums& sum, const Stage& stage) {
   add_scaled(WARP_TILES - 1);
 }
 
-__device__ void store(const Sums& sum, const Problem& problem, int tile) {
-  const int lane = threadIdx.x % 32, warp = threadIdx.x / 32;
-#pragma unroll
-  for (int m = 0; m < WARP_TILES; ++m) {
-#pragma unroll
-    for (int n = 0; n < ROWS / 8; ++n) {
-#pragma unroll
-      for (int i = 0; i < 4; ++i) {
-        const int output = tile * TILE + (warp * WARP_TILES + m) * 16 + lane / 4 + i / 2 * 8;
-        const int row = n * 8 + lane % 4 * 2 + i % 2;
-        if (output < problem.outputs && row < problem.rows) {
-          problem.out[int64_t(row) * problem.outputs + output] = __float2bfloat16(sum[m][n][i]);
-        }
-      }
-    }
-  }
-}
-
-__device__ void clear(Sums& sum) {
-#pragma unroll
-  for (int i = 0; i < WARP_TILES * ROWS / 2; ++i) sum[i / (ROWS / 2)][i / 4 % (ROWS / 8)][i % 4] = 0.0f;
-}
-
-// The first of all steps that is a block's: each has as many as any other, but for one.
-__device__ int first_step(const Problem& problem, int block) {
-  return block * problem.share + min(block, problem.longer);
-}
-
-// A tile whose features several blocks share: each leaves its sums, and the last to come adds all up in their order.
-// A block shares at most two tiles, its first and its last. Returns whether this block is the last to come.
-__device__ bool add_up(Sums& sum, const Problem& problem, int tile) {
-  constexpr int PARTS = WARP_TILES * (ROWS / 8);
-  const int first = tile * problem.groups, last = first + problem.groups - 1;
-  const auto slot = [&](int block) {
-    const bool begun_before = first_step(problem, block) < first;
-    return problem.partial + int64_t(2 * block + begun_before) * PARTS * THREADS + threadIdx.x;
-  };
-  float4* const own = slot(blockIdx.x);
-#pragma unroll
-  for (int i = 0; i < PARTS; ++i) {
-    const float(&part)[4] = sum[i / (ROWS / 8)][i % (ROWS / 8)];
-    own[i * THREADS] = {part[0], part[1], part[2], part[3]};
-  }
-  __threadfence();
-  __syncthreads();
-
-  int from = blockIdx.x, to = blockIdx.x;
-  while (first_step(problem, from) > first) --from;
-  while (first_step(problem, to + 1) <= last) ++to;
-  __shared__ bool is_last;
-  if (threadIdx.x == 0) is_last = atomicAdd(problem.arrived + tile, 1) == to - from;
-  __syncthreads();
-  if (!is_last) return false;
-
-  __threadfence();
-  if (threadIdx.x == 0) problem.arrived[tile] = 0;  // for the next launch
-  clear(sum);
-  for (int block = from; block <= to; ++block) {
-    const float4* const parts = slot(block);
-#pragma unroll
-    for (int i = 0; i < PARTS; ++i) {
-      const float4 part = __ldcg(parts + i * THREADS);  // written by another multiprocessor
-      float(&total)[4] = sum[i / (ROWS / 8)][i % (ROWS / 8)];
-      total[0] += part.x;
-      total[1] += part.y;
-      total[2] += part.z;
-      total[3] += part.w;
-    }
-  }
-  return true;
-}
-
 __global__ void __launch_bounds__(THREADS, 3) linear(const Problem problem) {
   extern __shared__ __align__(1024) uint8_t memory[];
   Stage* const ring = reinterpret_cast<Stage*>(memory);
-  const int begin = first_step(problem, blockIdx.x), end = first_step(problem, blockIdx.x + 1);
-  Cursor ahead(begin, problem.groups);
-  int filled = 0;
-  const auto load_next = [&] {  // a group for each stage, empty at the end, so that they can be counted
-    if (ahead.step < end) load(ring[filled], problem, ahead);
-    commit_copies();
-    ahead.advance(problem.groups);
-    filled = filled + 1 == STAGES ? 0 : filled + 1;
-  };
-  for (int i = 0; i < STAGES - 1; ++i) load_next();
-
   Sums sum;
   clear(sum);
-  int stage = 0;
-  for (Cursor at(begin, problem.groups); at.step < end; at.advance(problem.groups)) {
-    wait_for_copies<STAGES - 2>();
-    publish_tile();
-    __syncthreads();  // this stage is here, and all warps are done with the one before, which is filled next
-    load_next();
-    multiply_group(sum, ring[stage]);
-    stage = stage + 1 == STAGES ? 0 : stage + 1;
-
-    const bool tile_ends = at.group == problem.groups - 1;
-    if (tile_ends || at.step == end - 1) {
-      const bool whole = tile_ends && begin <= at.tile * problem.groups;
-      if (whole || add_up(sum, problem, at.tile)) store(sum, problem, at.tile);
-      clear(sum);
-    }
-  }
+  walk<STAGES>(
+      ring, problem.steps, [&](Stage& stage, const Cursor& at) { load(stage, problem, at); }, [] { publish_tile(); },
+      [&](const Stage& stage) { multiply_group(sum, stage); },
+      [&](int tile, bool whole) {
+        if (whole || add_up<THREADS>(sum, problem.steps, problem.partial, problem.arrived, tile)) {
+          store(sum, problem.out, problem.rows, problem.outputs, tile * TILE);
+        }
+        clear(sum);
+      });
 }
 
 // `codes` is in the order of `packed`; `partial` has 2 x 64 x 256 numbers for each of `blocks` blocks.
@@ -249,7 +146,7 @@ extern "C" int int4_linear(const uint8_t* codes, const __nv_bfloat16* scales, co
   for (int64_t first = 0; first < rows; first += ROWS) {
     const Problem problem{reinterpret_cast<const uint4*>(codes), scales, x + first * features, out + first * outputs,
                           reinterpret_cast<float4*>(partial), arrived, int(min(rows - first, int64_t(ROWS))),
-                          int(outputs), int(features / GROUP), steps / grid, steps % grid};
+                          int(outputs), {int(features / GROUP), steps / grid, steps % grid}};
     linear<<<grid, THREADS, BYTES, stream>>>(problem);
     TRY(cudaGetLastError());
   }

@@ -1,6 +1,6 @@
 // The checkpoint is read as it lies: a tile of its rows goes to shared memory, and each lane gathers the codes of its
 // fragments of mma.sync byte by byte. Every block has an equal share of all steps.
-#include "ampere.cuh"
+#include "stream_k.cuh"
 
 constexpr int TILE = 256;                        // outputs that a block works on at a time
 constexpr int GROUP = 128;                       // features that share a scale: a step
@@ -33,21 +33,8 @@ struct Problem {
   bf16* out;           // [rows, outputs]
   float4* partial;     // [blocks, 2, sums of a tile]
   int32_t* arrived;    // [tiles], zero between launches
-  int rows, outputs, groups;
-  int share, longer;     // steps of a block, and how many blocks, the first ones, have one more
-};
-
-// Where a block is in the steps of all tiles. Counted on, as a division in every step would show.
-struct Cursor {
-  int step, tile, group;
-  __device__ Cursor(int step, int groups) : step(step), tile(step / groups), group(step % groups) {}
-  __device__ void advance(int groups) {
-    ++step;
-    if (++group == groups) {
-      group = 0;
-      ++tile;
-    }
-  }
+  int rows, outputs;
+  Shares steps;
 };
 
 // Both codes of a byte, as bf16 of 128 + code: four bits go to the end of a mantissa of seven.
@@ -66,7 +53,7 @@ __device__ void load(Stage<ROWS>& stage, const Problem& problem, const Cursor& a
   for (int i = 0; i < TILE * PIECES; i += THREADS<ROWS>) {
     const int row = (i + threadIdx.x) / PIECES, piece = threadIdx.x % PIECES, output = at.tile * TILE + row;
     const bool inside = output < problem.outputs;
-    const uint8_t* from = problem.codes + (int64_t(output) * problem.groups + at.group) * (GROUP / 2) + piece * 16;
+    const uint8_t* from = problem.codes + (int64_t(output) * problem.steps.groups + at.group) * (GROUP / 2) + piece * 16;
     copy_async<16>(stage.codes + code_place(row, piece), inside ? from : problem.codes, inside ? 16 : 0);
   }
   if (threadIdx.x < TILE / 8) {
@@ -79,7 +66,7 @@ __device__ void load(Stage<ROWS>& stage, const Problem& problem, const Cursor& a
   for (int i = 0; i < ROWS * ROW_PIECES; i += THREADS<ROWS>) {
     const int row = (i + threadIdx.x) / ROW_PIECES, piece = threadIdx.x % ROW_PIECES;
     const bool inside = row < problem.rows;
-    const bf16* from = problem.x + (row * problem.groups + at.group) * GROUP + piece * 8;
+    const bf16* from = problem.x + (row * problem.steps.groups + at.group) * GROUP + piece * 8;
     copy_async<16>(stage.x + place(row, piece), inside ? from : problem.x, inside ? 16 : 0);
   }
 }
@@ -131,112 +118,20 @@ __device__ void multiply_group(Sums<ROWS>& sum, const Stage<ROWS>& stage) {
 }
 
 template <int ROWS>
-__device__ void store(const Sums<ROWS>& sum, const Problem& problem, int tile) {
-  const int lane = threadIdx.x % 32, warp = threadIdx.x / 32;
-#pragma unroll
-  for (int m = 0; m < WARP_TILES<ROWS>; ++m) {
-#pragma unroll
-    for (int n = 0; n < ROWS / 8; ++n) {
-#pragma unroll
-      for (int i = 0; i < 4; ++i) {
-        const int output = tile * TILE + (warp * WARP_TILES<ROWS> + m) * 16 + lane / 4 + i / 2 * 8;
-        const int row = n * 8 + lane % 4 * 2 + i % 2;
-        if (output < problem.outputs && row < problem.rows) {
-          problem.out[int64_t(row) * problem.outputs + output] = __float2bfloat16(sum[m][n][i]);
-        }
-      }
-    }
-  }
-}
-
-template <int ROWS>
-__device__ void clear(Sums<ROWS>& sum) {
-#pragma unroll
-  for (int i = 0; i < WARP_TILES<ROWS> * ROWS / 2; ++i) sum[i / (ROWS / 2)][i / 4 % (ROWS / 8)][i % 4] = 0.0f;
-}
-
-// The first of all steps that is a block's: each has as many as any other, but for one.
-__device__ int first_step(const Problem& problem, int block) {
-  return block * problem.share + min(block, problem.longer);
-}
-
-// A tile whose features several blocks share: each leaves its sums, and the last to come adds all up in their order.
-// A block shares at most two tiles, its first and its last. Returns whether this block is the last to come.
-template <int ROWS>
-__device__ bool add_up(Sums<ROWS>& sum, const Problem& problem, int tile) {
-  constexpr int PARTS = WARP_TILES<ROWS> * (ROWS / 8);
-  const int first = tile * problem.groups, last = first + problem.groups - 1;
-  const auto slot = [&](int block) {
-    const bool begun_before = first_step(problem, block) < first;
-    return problem.partial + int64_t(2 * block + begun_before) * PARTS * THREADS<ROWS> + threadIdx.x;
-  };
-  float4* const own = slot(blockIdx.x);
-#pragma unroll
-  for (int i = 0; i < PARTS; ++i) {
-    const float(&part)[4] = sum[i / (ROWS / 8)][i % (ROWS / 8)];
-    own[i * THREADS<ROWS>] = {part[0], part[1], part[2], part[3]};
-  }
-  __threadfence();
-  __syncthreads();
-
-  int from = blockIdx.x, to = blockIdx.x;
-  while (first_step(problem, from) > first) --from;
-  while (first_step(problem, to + 1) <= last) ++to;
-  __shared__ bool is_last;
-  if (threadIdx.x == 0) is_last = atomicAdd(problem.arrived + tile, 1) == to - from;
-  __syncthreads();
-  if (!is_last) return false;
-
-  __threadfence();
-  if (threadIdx.x == 0) problem.arrived[tile] = 0;  // for the next launch
-  clear<ROWS>(sum);
-  for (int block = from; block <= to; ++block) {
-    const float4* const parts = slot(block);
-#pragma unroll
-    for (int i = 0; i < PARTS; ++i) {
-      const float4 part = __ldcg(parts + i * THREADS<ROWS>);  // written by another multiprocessor
-      float(&total)[4] = sum[i / (ROWS / 8)][i % (ROWS / 8)];
-      total[0] += part.x;
-      total[1] += part.y;
-      total[2] += part.z;
-      total[3] += part.w;
-    }
-  }
-  return true;
-}
-
-template <int ROWS>
 __global__ void __launch_bounds__(THREADS<ROWS>, ROWS <= 16 ? 3 : ROWS <= 32 ? 2 : 1) linear(const Problem problem) {
   extern __shared__ __align__(128) uint8_t memory[];
   Stage<ROWS>* const ring = reinterpret_cast<Stage<ROWS>*>(memory);
-  const int begin = first_step(problem, blockIdx.x), end = first_step(problem, blockIdx.x + 1);
-  Cursor ahead(begin, problem.groups);
-  int filled = 0;
-  const auto load_next = [&] {  // a group for each stage, empty at the end, so that they can be counted
-    if (ahead.step < end) load(ring[filled], problem, ahead);
-    commit_copies();
-    ahead.advance(problem.groups);
-    filled = filled + 1 == STAGES ? 0 : filled + 1;
-  };
-  for (int i = 0; i < STAGES - 1; ++i) load_next();
-
   Sums<ROWS> sum;
-  clear<ROWS>(sum);
-  int stage = 0;
-  for (Cursor at(begin, problem.groups); at.step < end; at.advance(problem.groups)) {
-    wait_for_copies<STAGES - 2>();
-    __syncthreads();  // this stage is here, and all warps are done with the one before, which is filled next
-    load_next();
-    multiply_group<ROWS>(sum, ring[stage]);
-    stage = stage + 1 == STAGES ? 0 : stage + 1;
-
-    const bool tile_ends = at.group == problem.groups - 1;
-    if (tile_ends || at.step == end - 1) {
-      const bool whole = tile_ends && begin <= at.tile * problem.groups;
-      if (whole || add_up<ROWS>(sum, problem, at.tile)) store<ROWS>(sum, problem, at.tile);
-      clear<ROWS>(sum);
-    }
-  }
+  clear(sum);
+  walk<STAGES>(
+      ring, problem.steps, [&](Stage<ROWS>& stage, const Cursor& at) { load(stage, problem, at); }, [] {},
+      [&](const Stage<ROWS>& stage) { multiply_group<ROWS>(sum, stage); },
+      [&](int tile, bool whole) {
+        if (whole || add_up<THREADS<ROWS>>(sum, problem.steps, problem.partial, problem.arrived, tile)) {
+          store(sum, problem.out, problem.rows, problem.outputs, tile * TILE);
+        }
+        clear(sum);
+      });
 }
 
 template <int ROWS>
@@ -257,7 +152,7 @@ extern "C" int int4_linear(const uint8_t* codes, const __nv_bfloat16* scales, co
   }
   const int steps = ceil_div(outputs, TILE) * (features / GROUP), grid = min(blocks, int64_t(steps));
   const Problem problem{codes, scales, x, out, reinterpret_cast<float4*>(partial),
-                        arrived, int(rows), int(outputs), int(features / GROUP), steps / grid, steps % grid};
+                        arrived, int(rows), int(outputs), {int(features / GROUP), steps / grid, steps % grid}};
   if (rows <= 8) return launch<8>(problem, grid, stream);
   if (rows <= 16) return launch<16>(problem, grid, stream);
   if (rows <= 32) return launch<32>(problem, grid, stream);
