@@ -90,24 +90,24 @@ COMPILED = [
 needs_nvcc = pytest.mark.skipif(find_nvcc() is None, reason="needs nvcc")
 
 
-def arch_for(source: Path) -> str:
-    """What a file for other GPUs alone is compiled for is the first of its targets."""
+def archs_for(source: Path) -> tuple[str, ...]:
+    """What a file is compiled for: one for other GPUs alone for all of its targets."""
     targets = cuda_targets(source)[0] or (ARCH,)
-    return ARCH if ARCH in targets else targets[0]
+    return (ARCH,) if ARCH in targets else targets
 
 
 @cache
-def compiled(source: Path) -> Library:
+def compiled(source: Path, arch: str = "") -> Library:
     if lacking := unmet(Requirements(headers=NEEDS[source].headers), machine()):
         pytest.skip("; ".join(lacking))
-    return compile_source(source, arch_for(source))
+    return compile_source(source, arch or archs_for(source)[0])
 
 
 @needs_nvcc
 @pytest.mark.parametrize("source", COMPILED, ids=lambda path: path.stem)
 def test_its_kernels_stay_in_registers_unless_it_says_so(source: Path) -> None:
-    if sm_of(arch_for(source)) < (NEEDS[source].sm or 0):
-        pytest.skip(f"not for {arch_for(source)}")
+    if sm_of(archs_for(source)[0]) < (NEEDS[source].sm or 0):
+        pytest.skip(f"not for {archs_for(source)[0]}")
     used = {one.name: (one.spill_bytes, one.stack_bytes) for one in kernels_of(compiled(source))}
     local = {name: sizes for name, sizes in used.items() if sizes != (0, 0)}
     labelled = SPILLS.search("\n".join(source.read_text().splitlines()[:12])) is not None
@@ -122,12 +122,20 @@ def machine_code(library: Path) -> dict[str, list[str]]:
     return {name: OPCODE.findall(code) for name, code in zip(parts[::2], parts[1::2])}
 
 
+PROMISES = [
+    pytest.param(where, arch, marks=[pytest.mark.nightly] if later else [])
+    for where in INSTRUCTIONS
+    if (source := ROOT / f"{where.split()[0]}.cu") in COMPILED
+    for later, arch in enumerate(archs_for(source))
+]
+
+
 @needs_nvcc
 @pytest.mark.skipif(find_program("cuobjdump") is None, reason="needs cuobjdump")
-@pytest.mark.parametrize("where", [where for where in INSTRUCTIONS if ROOT / f"{where.split()[0]}.cu" in COMPILED])
-def test_its_machine_code_has_what_it_promises(where: str) -> None:
+@pytest.mark.parametrize(("where", "arch"), PROMISES)
+def test_its_machine_code_has_what_it_promises(where: str, arch: str) -> None:
     file, kernel = where.split()
-    [code] = [code for name, code in machine_code(compiled(ROOT / f"{file}.cu").path).items() if kernel in name]
+    [code] = [code for name, code in machine_code(compiled(ROOT / f"{file}.cu", arch).path).items() if kernel in name]
     found = {
         word: any(opcode.startswith(word.removeprefix("-")) for opcode in code) for word in INSTRUCTIONS[where].split()
     }

@@ -1,4 +1,7 @@
-"""tools/tcgen05_probe.cu builds for the GPUs that have tcgen05; ptxas refuses it, by name, for the one that has not."""
+"""tools/tcgen05_probe.cu builds for the GPUs that have tcgen05; ptxas refuses it, by name, for the one that has not.
+
+What the pairs for such GPUs tell the tensor cores of their tiles is emulated.
+"""
 
 import os
 import re
@@ -107,3 +110,32 @@ def test_the_descriptors_say_what_the_program_lays_out(tmp_path: Path) -> None:
     ]
     assert list(map(int, places)) == expected
     assert sorted(expected) == list(range(128 * 16))  # each element has a place of its own
+
+
+@pytest.mark.parametrize("pair", ["tcgen05_gemm", "tcgen05_epilogue_overlap"])
+def test_the_pairs_descriptors_lead_to_where_tma_puts_each_element(pair: str) -> None:
+    files = "common/cuda/tma.cuh", "common/cuda/blackwell.cuh", f"ch10/optimized_{pair}.cu"
+    code = "".join((ROOT / file).read_text() for file in files)
+
+    def value(pattern: str, **names: int) -> int:
+        [found] = re.findall(pattern, code)
+        plain = re.sub(r"(?<=\d)u\b", "", found.replace("uint64_t", "")).replace("/", "//")
+        return int(eval(plain, names))  # noqa: S307 - precedence in C++ is as in Python for these operators
+
+    # PTX ISA, "Instruction descriptor", .kind::f16: types of D, A and B, sizes, and nothing else
+    tile = {side: value(rf"{side} = (\d+)") for side in ("TILE_M", "TILE_N")}
+    fields = {4: 1, 7: 1, 10: 1, 17: tile["TILE_N"] >> 3, 24: tile["TILE_M"] >> 4}
+    assert value(r"INSTRUCTION = (.+);", **tile) == sum(field << low for low, field in fields.items())
+
+    # PTX ISA, "Shared memory descriptor": a constant, and the swizzle of 128 bytes
+    form = value(r"FORM = (.+);") | value(r"descriptor\(tile\) \| (.+?);")
+    assert [bits(form, *field) for field in ((0, 13), (46, 48), (49, 60), (61, 63))] == [0, 1, 0, 2]
+    stride, step = bits(form, 32, 45) << 4, value(r"rows \+ (\d) \* k") << 4
+
+    # "Canonical layouts", K-major: eight rows of 128 bytes, the next eight `stride` further on; then bits 4 to 6 of an
+    # address are those of a piece xor those of a row. A product takes 16 elements of a row, `step` bytes further on.
+    for row in range(24):
+        for k in range(64):
+            place = k // 16 * step + row // 8 * stride + row % 8 * 128 + k % 16 * 2
+            swizzled = value(r"int piece\) { return (.+); }", row=row, piece=k // 8) + k % 8 * 2
+            assert place ^ (place >> 7 & 7) << 4 == swizzled
