@@ -52,8 +52,11 @@ INSTRUCTIONS = {
     "ch08/optimized_histogram_privatized__block count": "ATOMS RED",
     "ch08/optimized_histogram_privatized__copies4 count": "ATOMS RED",
     "ch08/optimized_bytes_in_flight__vec8 dequantizeILi8E": "LDG.E.64 STG.E.128",
+    "ch09/optimized_conv2d_implicit_gemm convolveILb0E": "HGMMA.64x256x16 UTMALDG.4D UTMALDG.2D.MULTICAST -LDGSTS",
     "ch09/optimized_cutlass_blackwell_2sm device_kernel": "UTCHMMA.2CTA UTMALDG.3D.2CTA LDTM UTMASTG",
     "ch09/optimized_cutlass_schedule device_kernel": "HGMMA.64x256x16.F32.BF16 UTMALDG.3D.MULTICAST UTMASTG",
+    "ch09/optimized_nearest_codeword nearestI13__nv_bfloat16": "HGMMA.64x128x16.F32.BF16 UTMALDG.2D -HMMA",
+    "ch10/optimized_attention_pingpong attention": "HGMMA.64x128x16.F32.BF16 UTMALDG.2D -HMMA -LDGSTS",
     "ch10/baseline_cp_async_stages product": "LDG.E HMMA.16816.F32.BF16 -LDGSTS -LDSM -HGMMA",
     "ch10/optimized_cp_async_stages__two_stage product": "LDGSTS.E.BYPASS HMMA -LDG.E -LDSM -HGMMA",
     "ch10/optimized_cp_async_stages__ldmatrix_swizzle product": "LDGSTS.E.BYPASS LDSM.16.M88.4 HMMA -LDG.E -HGMMA",
@@ -69,6 +72,9 @@ INSTRUCTIONS = {
         f"ch10/optimized_gemm_wgmma__{rung} product": "HGMMA UTMALDG SYNCS.EXCH -UTMALDG.2D.MULTICAST -UTMASTG -HMMA"
         for rung in ("tma", "stages", "specialized", "wide_tile", "persistent")
     },
+    "ch10/optimized_fp8_wgmma_gemm product": "QGMMA.64x256x32.F32.E4M3.E4M3 UTMALDG.2D.MULTICAST UTMASTG -HGMMA",
+    "ch10/optimized_fp8_wgmma_gemm__promoted product": "QGMMA.64x128x32.F32.E4M3.E4M3 UTMASTG -HGMMA",
+    "ch10/optimized_tma_im2col_conv convolve": "HGMMA.64x256x16.F32.BF16 UTMALDG.4D.IM2COL UTMASTG -LDGSTS",
     "ch10/optimized_tcgen05_epilogue_overlap product": "UTCHMMA UTMALDG.2D LDTM.x32 UTCBAR -HMMA -HGMMA",
     "ch10/optimized_tcgen05_gemm product": "UTCHMMA UTMALDG.2D LDTM.x32 UTCBAR -HMMA -HGMMA",
     "ch13/optimized_int8_dynamic_linear product": "IGMMA UTMALDG.2D.MULTICAST UTMASTG -HGMMA -IMMA",
