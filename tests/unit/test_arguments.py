@@ -34,6 +34,7 @@ SCRIPTS = {
     "build_transformer_engine_wheel.sh": "Transformer Engine",
     "profile_nsys.sh": "Prove that pairs compute the same",
     "profile_ncu.sh": "Prove that pairs compute the same",
+    "sweep.sh": "Prove that pairs compute the same",
     "gpu_health.sh": "What this machine lacks for measuring",
 }
 

@@ -273,7 +273,7 @@ def roofline(
     """The limit of each pair, and what binds it.
 
     FLOPs per byte, the resource that takes longest, and the least time at the bench size, by the pair's cost and the
-    peaks of a GPU: measured ones, or its datasheet's with --gpu. Needs no GPU and times nothing.
+    peaks of a GPU: measured ones, or its datasheet's with --gpu; with a chart. Needs no GPU and times nothing.
     """
     from tools.cli.roofline import show, show_run
 

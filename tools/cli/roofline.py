@@ -26,6 +26,7 @@ def show(root: Path, targets: Sequence[str], gpu: str | None, artifacts_dir: Pat
     found = costs(root, targets)
     lines = [_line(key, cost, peaks) if not isinstance(cost, str) else (key, cost) for key, cost in found.items()]
     _print(f"{name}: {peaks.source}", lines)
+    _plot(name, {key: cost for key, cost in found.items() if not isinstance(cost, str)}, peaks, artifacts_dir)
 
 
 def costs(root: Path, targets: Sequence[str], size: str = "bench") -> dict[str, list[Cost] | str]:
@@ -56,6 +57,33 @@ def show_run(folder: Path) -> None:
     lines = [_line(pair.key, phases, found.peaks, pair) for pair, phases in costed]
     _print(found.peaks.source if found.peaks else "no peaks", lines)
     typer.echo(f"chart: {folder / 'report.html'}")
+
+
+def _plot(name: str, found: dict[str, list[Cost]], peaks: Peaks, folder: Path) -> None:
+    """Each pair at its FLOPs per byte and as high as its limit allows, under the roofs of memory and of arithmetic."""
+    from matplotlib.figure import Figure
+
+    known = {key: (total(phases), limit(phases, peaks)) for key, phases in found.items()}
+    at = {key: (cost, least) for key, (cost, least) in known.items() if least and cost.flops and cost.hbm}
+    dtypes = sorted({cost.dtype for cost, _ in at.values()} & peaks.values.keys())
+    if not dtypes:
+        return
+    canvas, hbm = Figure(figsize=(9, 6), layout="constrained"), peaks.values["hbm"]
+    axes = canvas.subplots()
+    ridges = {dtype: peaks.values[dtype] / hbm for dtype in dtypes}
+    places = {key: (cost.flops / cost.hbm, cost.flops / least.us / 1e6) for key, (cost, least) in at.items()}
+    ends = [intensity for intensity, _ in places.values()] + [*ridges.values()]
+    for dtype, ridge in ridges.items():
+        roof = peaks.values[dtype] / 1e12
+        axes.loglog([min(ends) / 2, ridge, max(ends) * 4], [min(ends) / 2 * hbm / 1e12, roof, roof], label=dtype)
+    for key, place in places.items():
+        axes.plot(*place, "k.")
+        axes.annotate(f" {key}", place, fontsize=6, rotation=-60, rotation_mode="anchor", va="center")
+    axes.set(title=f"{name}: {peaks.source}", xlabel="FLOPs for each byte that must move", ylabel="TFLOP/s at most")
+    axes.legend()
+    folder.mkdir(parents=True, exist_ok=True)
+    canvas.savefig(path := folder / f"roofline-{name.replace(' ', '-')}.svg")
+    typer.echo(f"chart: {path}")
 
 
 def _line(key: str, phases: Sequence[Cost], peaks: Peaks | None, measured: PairResult | None = None) -> tuple[str, ...]:
