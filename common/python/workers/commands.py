@@ -178,7 +178,8 @@ class Commands:
         for group in groups:
             stem = group[0].name + (f".rank{self.ranks.rank}" if self.ranks.size > 1 else "")
             trace = Path(traces) / f"{stem}.trace.json" if traces else self.scratch / "trace.json"
-            metrics = {one.name: metrics_of(one, self.device, self.at, one.name in self.long) for one in group}
+            long = self.long if self.ranks.size == 1 else ()  # several would have to agree on what is long
+            metrics = {one.name: metrics_of(one, self.device, self.at, one.name in long) for one in group}
             found |= why(group, self.device, trace, self.at, self.ranks, self.workload.isolated)
             for name, own in metrics.items():
                 found[name].metrics = self.compiled.get((self.prepares[name], self._prepared.size_name), {}) | own

@@ -89,10 +89,15 @@ class Board:
         return self.read(first).who, f"{self.read(first).what}: {', '.join(told)}"
 
     def _standing(self, line: int) -> str:
-        if place := self.place(line):
-            return f" is{place}"
         tail = self.tail(line)
-        return next((f" {told}" for pattern, told in WAITING if re.search(pattern, tail)), " does not say where it is")
+        waits = re.search(
+            r'/(?:distributed_c10d|ranks)\.py", line \d+ in (\w+)', tail
+        )  # a collective, or the harness's
+        within = f" in {waits[1]}" if waits else ""
+        if place := self.place(line):
+            return f" is{place}{within}"
+        told = (f" {told}{within}" for pattern, told in WAITING if re.search(pattern, tail))
+        return next(told, " does not say where it is")
 
 
 def how_ended(code: int | None) -> str:
