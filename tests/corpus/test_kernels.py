@@ -79,6 +79,7 @@ INSTRUCTIONS = {
     "ch10/optimized_tcgen05_gemm product": "UTCHMMA UTMALDG.2D LDTM.x32 UTCBAR -HMMA -HGMMA",
     "ch13/optimized_int8_dynamic_linear product": "IGMMA UTMALDG.2D.MULTICAST UTMASTG -HGMMA -IMMA",
     "ch13/optimized_wgrad_accumulate product": "HGMMA UTMALDG.2D.MULTICAST UTMAREDG.2D.ADD -UTMASTG",
+    "ch16/optimized_decode_megakernel all_phases": "UBLKCP REDG.E.ADD.STRONG.GPU LDG.E.128.STRONG.GPU",
     "ch19/optimized_int4_prepacked_gemm linear": "HGMMA.64x16x16 LDS.128 LDGSTS.E.BYPASS HADD2.BF16 -HMMA -LDSM -I2FP",
     "ch19/optimized_int4_prepacked_gemm__mma_sync linearILi16E": (
         "HMMA.16816.F32.BF16 LDSM LDS.128 LDGSTS.E.BYPASS -HFMA2 -I2FP"
