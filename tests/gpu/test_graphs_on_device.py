@@ -7,8 +7,9 @@ import pytest
 import torch
 from torch import Tensor
 
+from common.python.base.results import Why
 from common.python.cuda import load_cuda
-from common.python.profile.profiled_why import why
+from common.python.profile.profiled_why import GRAPH_GAP, why
 from common.python.proof.preparation import Prepared, clone, overwrite
 from common.python.workload import Draw, Inputs, Workload
 
@@ -27,8 +28,8 @@ def drawn(workload: Workload, seed: int, folder: Path) -> Inputs:
     return workload.inputs(Draw(torch.device("cuda"), seed, folder), **workload.sizes["test"])
 
 
-def kernels(pair: str, capture: str, folder: Path) -> list[int | None]:
-    """How many kernels a warm step of the baseline and of `capture` launches, from one profile."""
+def profiled(pair: str, capture: str, folder: Path) -> list[Why]:
+    """What a warm step of the baseline and of `capture` did, from one profile."""
     inputs, files = drawn(workload_of(pair), 0, folder), [f"baseline_{pair}", f"optimized_{capture}"]
     variants = []
     for file in files:
@@ -36,15 +37,16 @@ def kernels(pair: str, capture: str, folder: Path) -> list[int | None]:
         step()
         variants.append(Prepared(file, step, inputs, 0.0, 0.0))
     found = why(variants, torch.device("cuda"), folder / "trace.json", lambda who, what: None)
-    return [found[file].kernels for file in files]
+    return [found[file] for file in files]
 
 
 @pytest.mark.parametrize(("capture", "least"), [("train_step_capture", 50), ("cg_solver_graph__five_kernels", 1002)])
 def test_a_replay_runs_as_many_kernels_as_the_eager_step(capture: str, least: int, tmp_path: Path) -> None:
-    eager, replayed = kernels(capture.split("__")[0], capture, tmp_path)
-    assert eager is not None
-    assert eager >= least
-    assert replayed == eager
+    eager, replayed = profiled(capture.split("__")[0], capture, tmp_path)
+    assert eager.kernels is not None
+    assert eager.kernels >= least
+    assert replayed.kernels == eager.kernels
+    assert (GRAPH_GAP in eager.metrics, GRAPH_GAP in replayed.metrics) == (False, True)
 
 
 def test_the_while_node_makes_the_iterations_of_the_host_loop_for_each_refill(tmp_path: Path) -> None:

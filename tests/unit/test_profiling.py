@@ -6,8 +6,10 @@ from pathlib import Path
 import pytest
 import torch
 
-from common.python.profile.profiled_why import _read, why, write_snapshot
+from common.python.base.results import Why
+from common.python.profile.profiled_why import GRAPH_GAP, _read, why, write_snapshot
 from common.python.proof.preparation import Prepared
+from common.python.workers.commands import Commands
 from common.python.workload import Step
 
 CPU = torch.device("cpu")
@@ -65,6 +67,45 @@ def test_a_copy_of_pageable_memory_is_the_hosts_work_but_where_the_device_has_ot
     ]
     seen = _read(events, "a", torch.device("cuda"))
     assert (seen.busy_us, seen.staged_us) == (pytest.approx(95.0), pytest.approx(60.0))
+
+
+def test_gap_between_graph_nodes_is_the_mean_over_launches_and_missing_without_a_graph() -> None:
+    events = [
+        event("step and its work of graphs", "user_annotation", 0, 200),
+        event("step of graphs", "user_annotation", 0, 20),
+        event("cudaGraphLaunch", "cuda_runtime", 1, 2, correlation=5),
+        event("cudaLaunchKernel", "cuda_runtime", 4, 2, correlation=6),
+        event("cudaGraphLaunch", "cuda_runtime", 7, 2, correlation=7),
+        event("cudaGraphLaunch", "cuda_runtime", 10, 2, correlation=8),
+        event("Memset", "gpu_memset", 30, 2, stream=7, correlation=5),
+        event("mul", "kernel", 33, 10, stream=7, correlation=5),  # 1 us after the memset
+        event("add", "kernel", 35, 4, stream=8, correlation=5),  # within mul: 0
+        event("Memcpy DtoD", "gpu_memcpy", 46, 2, stream=7, correlation=5),  # 3 us after mul
+        event("eager", "kernel", 60, 5, stream=7, correlation=6),
+        event("mul", "kernel", 80, 10, stream=7, correlation=7),
+        event("add", "kernel", 96, 4, stream=7, correlation=7),  # 6 us after mul
+        event("alone", "kernel", 120, 4, stream=7, correlation=8),
+        event("step and its work of plain", "user_annotation", 300, 100),
+        event("step of plain", "user_annotation", 300, 20),
+        event("cudaLaunchKernel", "cuda_runtime", 301, 2, correlation=9),
+        event("cudaGraphLaunch", "cuda_runtime", 304, 2, correlation=10),
+        event("mul", "kernel", 330, 5, stream=7, correlation=9),
+        event("alone", "kernel", 340, 5, stream=7, correlation=10),
+    ]
+    graphs, plain = (_read(events, name, torch.device("cuda")).metrics for name in ("graphs", "plain"))
+    assert graphs == {GRAPH_GAP: pytest.approx((1 + 0 + 3 + 6) / 4)}
+    assert plain == {}
+
+
+def test_a_worker_keeps_the_metrics_of_the_profile(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A stand-in for the profile of a GPU."""
+    root = Path(__file__).resolve().parents[2]
+    commands = Commands(root, tmp_path, {"seed": 0, "reproducible": False}, lambda who, what: None)
+    commands.load("ch01.baseline_batch_size", {"x": "ch01.baseline_batch_size"}, "test")
+    commands.prepare(["x"], "test")
+    seen = {"x": Why(metrics={GRAPH_GAP: 1.5})}
+    monkeypatch.setattr("common.python.workers.commands.why", lambda *_: seen)
+    assert commands.why(["x"], None)["why"]["x"].metrics == {GRAPH_GAP: 1.5}
 
 
 def test_recording_for_a_snapshot_ends_even_if_the_step_fails(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -27,6 +27,7 @@ MOST_EVENTS = 50_000  # a step's allocations and frees; each has the Python fram
 STEP, DONE = "step of ", "step and its work of "
 SYNCS = ("cudaStreamSynchronize", "cudaDeviceSynchronize", "cudaEventSynchronize", "cudaMemcpy")
 PAGEABLE = "Pageable"  # in the name of a copy of memory that the copy engine cannot read by itself
+GRAPH_GAP = "gap between graph nodes us"
 At = Callable[[str, str], None]
 Event = dict[str, Any]  # of a Chrome trace: name, cat, ts and dur in microseconds, args
 
@@ -134,7 +135,29 @@ def _read(events: list[Event], name: str, device: torch.device) -> Why:
         stream_us=max(map(busy, streams.values()), default=0.0),
         staged_us=busy(work) - busy(own),
         top=_longest(kernels + copies),
+        metrics=_graph_gap(within, work),
     )
+
+
+def _graph_gap(calls: list[Event], work: list[Event]) -> dict[str, float]:
+    """Mean idle microseconds from one node of a graph launch to the next; empty without a launch of two nodes or more.
+
+    Nodes are the kernels, copies and memsets in `work` that share the correlation id of a cudaGraphLaunch in `calls`.
+    Idle means that no node of the same launch runs, on any stream; nodes that overlap count 0. Time between launches
+    does not count. A host node counts as idle, as does what the profiler leaves out: a WHILE node's body after its
+    first pass.
+    """
+    launches = {event["args"]["correlation"] for event in calls if event["name"] == "cudaGraphLaunch"}
+    graphs: dict[int, list[Event]] = defaultdict(list)
+    for event in work:
+        if (launch := event.get("args", {}).get("correlation")) in launches:
+            graphs[launch].append(event)
+    gaps = sum(len(nodes) - 1 for nodes in graphs.values())
+    idle = sum(
+        max(node["ts"] + node["dur"] for node in nodes) - min(node["ts"] for node in nodes) - busy(nodes)
+        for nodes in graphs.values()
+    )
+    return {GRAPH_GAP: max(0.0, idle / gaps)} if gaps else {}
 
 
 def during(events: list[Event], annotation: str) -> list[Event]:

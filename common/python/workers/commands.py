@@ -182,7 +182,7 @@ class Commands:
             metrics = {one.name: metrics_of(one, self.device, self.at, one.name in long) for one in group}
             found |= why(group, self.device, trace, self.at, self.ranks, self.workload.isolated)
             for name, own in metrics.items():
-                found[name].metrics = self.compiled.get((self.prepares[name], self._prepared.size_name), {}) | own
+                found[name].metrics |= self.compiled.get((self.prepares[name], self._prepared.size_name), {}) | own
         if traces and self.workload.goal == "memory" and self.device.type == "cuda":
             for one in prepared:
                 write_snapshot(one.step, Path(traces) / f"{one.name}.memory.json")
