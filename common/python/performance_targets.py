@@ -24,7 +24,7 @@ SHARED = ("disk", "host")
 MIXES = ((0.0, "hbm_read"), (1 / 3, "hbm_triad"), (1 / 2, "hbm_copy"), (1.0, "hbm_write"))
 
 _BYTES = {"hbm": "GB/s", "pcie": "PCIe GB/s", "nvlink": "NVLink GB/s", "disk": "disk GB/s", "host": "host GB/s"}
-_DECLARED = {resource: f"{resource}_bytes" for resource in _BYTES} | {"launch": "launches"}  # the others are `flops`
+_DECLARED = {name: f"{name}_bytes" for name in _BYTES} | {"hbm": "read + write", "launch": "launches"}  # else `flops`
 
 
 class Peaks(Model):
@@ -79,22 +79,10 @@ def limit(phases: Sequence[Cost], peaks: Peaks | None, floor_us: float | None = 
     us, binding = _bound(phases, peaks)
     if binding is None:
         return None
+    peak, unit, source = _peak(binding, total(phases), peaks), _unit(binding), peaks.source
     if floor_us and us < floor_us:
-        peak_s, source = floor_us * 1e-6, "measured in the session"
-        return Limit(us=floor_us, resource="empty step", peak=peak_s, unit="s", source=source)
-    peak = hbm_peak(total(phases), peaks) if binding == "hbm" else peaks.values[binding]
-    return Limit(us=us, resource=binding, peak=peak, unit=_unit(binding), source=peaks.source)
-
-
-def hbm_peak(cost: Cost, peaks: Peaks) -> float:
-    """The bandwidth of device memory for the cost's mix of reads and writes, interpolated between measured mixes.
-
-    The fastest of them where the mix is not known, or only one was measured.
-    """
-    known = {share: peaks.mixes[name] for share, name in MIXES if name in peaks.mixes}
-    if cost.hbm_bytes or not cost.hbm or len(known) < 2:
-        return peaks.values["hbm"]
-    return float(np.interp(cost.write / cost.hbm, [*known], [*known.values()]))
+        us, binding, peak, unit, source = floor_us, "empty step", floor_us * 1e-6, "s", "measured in the session"
+    return Limit(us=us, resource=binding, peak=peak, unit=unit, source=source)
 
 
 def rates(cost: Cost, us: float, sheet: Peaks | None = None) -> dict[str, float]:
@@ -151,10 +139,17 @@ def _times(cost: Cost, peaks: Peaks, uncached: bool) -> list[tuple[float, str]]:
     times = []
     for resource, amount in _work(cost):
         if resource in peaks.values:
-            peak = hbm_peak(cost, peaks) if resource == "hbm" else peaks.values[resource]
-            work = max(amount - cached.get(resource, 0.0), 0.0)
+            peak, work = _peak(resource, cost, peaks), max(amount - cached.get(resource, 0.0), 0.0)
             times.append((work * peak if resource == "launch" else work / peak, resource))
     return times
+
+
+def _peak(resource: str, cost: Cost, peaks: Peaks) -> float:
+    """Of device memory, the bandwidth for the cost's mix of reads and writes, interpolated between measured mixes."""
+    known = {share: peaks.mixes[name] for share, name in MIXES if name in peaks.mixes}
+    if resource != "hbm" or len(known) < 2:
+        return peaks.values[resource]
+    return float(np.interp(cost.write / cost.hbm, [*known], [*known.values()]))
 
 
 def _work(cost: Cost) -> Iterator[tuple[str, float]]:

@@ -75,7 +75,7 @@ def survey(*peaks: Peak, **facts: Any) -> Survey:
 
 SURVEY = survey(peak("hbm_copy", 4e12), peak("fp32", 50e12, "FLOP/s"), versions={})
 PEAKS = peaks_of(SURVEY)
-COST = Cost(hbm_bytes=80e6, flops=160e6)  # 20 us by these peaks
+COST = Cost(read=80e6, flops=160e6)  # 20 us by these peaks
 HOSTILE = (
     "<script>document.title='owned'</script>\"'&amp; </pre></text></svg><img src=x onerror=alert(1)> | `x` $x^2$ "
     "\\frac{ \x00\x1b[31m \u202e ]]> --> javascript:alert(1) <style>*{display:none}</style>"

@@ -21,7 +21,7 @@ NAN, INF = math.nan, math.inf
         ("memory_saved_percent", "memory", "higher"),
         ("tokens/s", "throughput", "higher"),
         ("GB/s per rank", "throughput", "higher"),
-        ("hbm_bytes_per_s", "throughput", "higher"),
+        ("bytes_per_s", "throughput", "higher"),
         ("sm__throughput.avg.pct_of_peak_sustained_elapsed", "profiler", "higher"),
         ("speedup", "throughput", "higher"),
         ("kernels", "profiler", "lower"),

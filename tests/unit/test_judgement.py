@@ -50,7 +50,7 @@ def pair(us: Mapping[str, Us], clock: str = "device", rounds: int = ROUNDS, **fa
         "status": "proven",
         "clock": clock,
         "goal": "speed",
-        "cost": Cost(hbm_bytes=20e6),  # at 1 TB/s: 20 us
+        "cost": Cost(read=20e6),  # at 1 TB/s: 20 us
         "variants": [variant(name, why=None) for name in us if name != CONTROL],
         "blocks": blocks(us, clock, rounds),
     }
@@ -242,7 +242,7 @@ def test_work_outside_the_stream_is_what_an_end_to_end_clock_measures() -> None:
 
 
 @pytest.mark.parametrize(
-    ("peaks", "cost"), [(None, Cost(hbm_bytes=20e6)), (PEAKS, None), (PEAKS, Cost(flops=1e9)), (PEAKS, Cost())]
+    ("peaks", "cost"), [(None, Cost(read=20e6)), (PEAKS, None), (PEAKS, Cost(flops=1e9)), (PEAKS, Cost())]
 )
 def test_without_a_peak_or_a_cost_there_is_no_limit_and_nothing_is_impossible(
     peaks: Peaks | None, cost: Cost | None

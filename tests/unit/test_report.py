@@ -45,7 +45,7 @@ SPREAD = Spread(n=64, mean=365, std=7.22, median=361, q1=357, q3=368, p95=379, p
 
 def pair(rungs: dict[str, float] | None = None, goal: str = "speed", **changes: Any) -> PairResult:
     """A transpose, whose limit is 338 us, with further variants that took so many us; judged, and then changed."""
-    rows, cost = changes.pop("rows", {}), Cost(hbm_bytes=338e-6 * 4e12)
+    rows, cost = changes.pop("rows", {}), Cost(read=338e-6 * 4e12)
     known = {"rows": ROWS | rows, "goal": goal, "cost": cost, "shape": {"n": 16384}, "tolerance": 0.0}
     made = synthetic_run.pair(US | (rungs or {}), "transpose", **known)
     return made.model_copy(update=changes)

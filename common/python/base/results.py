@@ -1,8 +1,8 @@
 """What a run leaves behind: the artifact schema. Every number of a summary can be recomputed from the samples."""
 
-from typing import Literal
+from typing import Any, Literal
 
-from pydantic import BaseModel, ConfigDict, Field
+from pydantic import BaseModel, ConfigDict, Field, ValidationInfo, model_validator
 
 from common.python.base.machine import Machine, Topology
 
@@ -32,7 +32,6 @@ class Cost(Model):
 
     model_config = ConfigDict(extra="forbid", frozen=True, defer_build=True)
 
-    hbm_bytes: float = Field(default=0.0, ge=0, description="read and written in an unknown mix, as older results say")
     read: float = Field(default=0.0, ge=0, description="bytes of device memory read")
     write: float = Field(default=0.0, ge=0, description="bytes of device memory written")
     flops: float = Field(default=0.0, ge=0)
@@ -49,10 +48,17 @@ class Cost(Model):
     items: float = Field(default=0.0, ge=0, description="units of work in a step, for throughput")
     unit: str = Field(default="", description="what an item is: tokens, images")
 
+    @model_validator(mode="before")
+    @classmethod
+    def _of_older_file(cls, stored: Any, info: ValidationInfo) -> Any:
+        """An older file has the sum of bytes read and written, `hbm_bytes`, which becomes `read`."""
+        both = info.mode == "json" and isinstance(stored, dict) and stored.pop("hbm_bytes", None)
+        return {**stored, "read": both} if both else stored
+
     @property
     def hbm(self) -> float:
         """Bytes of device memory, read plus written."""
-        return self.hbm_bytes + self.read + self.write
+        return self.read + self.write
 
 
 class Limit(Model):

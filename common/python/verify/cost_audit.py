@@ -29,7 +29,7 @@ ROUNDING = 1.0001
 FORMULAS = {**flop_registry, torch.ops.aten.mv: lambda matrix, *_, **__: 2 * matrix.numel()}
 GPU, PAST_CACHE = "H200", 240e6  # bytes: four times its L2 cache, which keeps a part of smaller sets between samples
 MOST_RANKS = 64  # that a pair's cost may be asked for without any
-BUSES = ("hbm_bytes", "pcie_bytes", "nvlink_bytes", "disk_bytes", "host_bytes")
+BUSES = ("pcie_bytes", "nvlink_bytes", "disk_bytes", "host_bytes")
 
 
 class Operations(TorchDispatchMode):
