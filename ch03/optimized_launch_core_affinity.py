@@ -1,4 +1,4 @@
-"""Too noisy to record on an H200: the launching thread has a core to itself, which the workers' masks leave out."""
+"""The launching thread has a core to itself, which the workers' masks leave out: it never waits for its turn."""
 
 import os
 

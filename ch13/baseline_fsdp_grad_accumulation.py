@@ -84,7 +84,7 @@ workload = Workload(
     frozen=("weights",),
     gpus=2,
     clock="end_to_end",
-    rungs="per_layer per_block",
+    rungs="per_layer per_block prefetch",
 )
 
 
