@@ -8,8 +8,10 @@ import torch
 from torch import Tensor
 
 from common.models.timeline import median_ms
+from common.python.requirements import needs
 from common.python.workload import Cost, Draw, Inputs, Metered, Workload
 
+requires = needs(direct_io=True)  # a disk: a checkpoint in a tmpfs would be written to memory
 RATE = 0.01
 Save = Callable[[Tensor, Path], Callable[[], None]]  # begins to write the weights; what it returns waits for the end
 
