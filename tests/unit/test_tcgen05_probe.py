@@ -112,7 +112,7 @@ def test_the_descriptors_say_what_the_program_lays_out(tmp_path: Path) -> None:
     assert sorted(expected) == list(range(128 * 16))  # each element has a place of its own
 
 
-@pytest.mark.parametrize("pair", ["tcgen05_gemm", "tcgen05_epilogue_overlap"])
+@pytest.mark.parametrize("pair", ["tcgen05_gemm", "tcgen05_gemm__pair", "tcgen05_epilogue_overlap"])
 def test_the_pairs_descriptors_lead_to_where_tma_puts_each_element(pair: str) -> None:
     files = "common/cuda/tma.cuh", "common/cuda/blackwell.cuh", f"ch10/optimized_{pair}.cu"
     code = "".join((ROOT / file).read_text() for file in files)

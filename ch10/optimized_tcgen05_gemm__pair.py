@@ -1,0 +1,20 @@
+"""Two multiprocessors make one product, each with half of b; stores overlap products. Compiled for sm_100a, not run."""
+
+from torch import Tensor
+
+from ch10.baseline_tcgen05_gemm import workload as workload
+from common.python.cuda import load_cuda
+from common.python.requirements import needs
+from common.python.workload import Step
+
+requires = needs(targets=["sm_100a", "sm_103a"])
+
+
+def prepare(a: Tensor, b: Tensor) -> Step:
+    gemm, out = load_cuda(__file__, "gemm"), a.new_empty(a.shape[0], b.shape[0])
+
+    def step() -> Tensor:
+        gemm(a, b, out, *out.shape, a.shape[1])
+        return out
+
+    return step
