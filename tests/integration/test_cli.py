@@ -96,11 +96,18 @@ def test_roofline_tells_limits_by_a_datasheet_and_of_a_run(small: Tree, tmp_path
     assert "datasheet of H200" in done.stdout
     assert "ch01:doubles" in done.stdout
     assert cli("roofline", "ch01/optimized_doubles.py", "--gpu", "H200", "--root", small.root).stdout == done.stdout
+    assert "H100 SXM: datasheet of H100 SXM" in cli("roofline", "ch01", "--gpu", "H100", "--root", small.root).stdout
     cli("roofline", "ch01:batch_size", "--gpu", "H200", "--artifacts-dir", tmp_path)
     assert "ch01:batch_size" in (tmp_path / "roofline-H200.svg").read_text()
     assert_usage(cli("roofline", "ch01", "--gpu", "H2000", "--root", small.root), "H200")
     assert_usage(cli("roofline", "ch01", "--run", small.root), "name no target")
     assert_usage(cli("roofline", "--run", small.root), "summary.json")
+    newest = Path(json.loads(run(small, "doubles", "--json", *QUICK).stdout)["folder"])
+    of_run = cli("roofline", "--run", newest).stdout
+    assert "ch01:doubles" in of_run
+    for word in (newest, small.artifacts / "latest", "latest"):
+        assert cli("roofline", word, "--artifacts-dir", small.artifacts).stdout == of_run
+    assert_usage(cli("roofline", newest, "--gpu", "H200"), "name no target")
 
 
 def test_sweep_measures_a_pair_at_each_value_and_a_quick_look_for_a_fifth_of_the_budget(

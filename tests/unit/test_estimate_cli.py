@@ -48,7 +48,7 @@ def test_the_table_says_in_plain_words_what_bounds_what() -> None:
 
 
 def test_a_gpu_is_found_by_its_name_in_the_table_and_by_what_a_driver_calls_it() -> None:
-    for word in ("H100 SXM", "h100 sxm", "NVIDIA H100 80GB HBM3"):
+    for word in ("H100 SXM", "h100 sxm", "h100", "NVIDIA H100 80GB HBM3"):
         assert found("8B", "--gpu", word)["board"]["name"] == "H100 SXM"
 
 
@@ -63,7 +63,7 @@ def test_a_step_faster_than_its_floor_is_doubted_loudly_beyond_what_peaks_wander
         (["llama-3.1-9b", *H200], "did you mean llama-3.1-8b?"),
         (["gpt", *H200], "'gpt' is not a published shape or a number of parameters, such as 8B; there are stories15m"),
         (["8B", "--gpu", "H2OO"], "--gpu 'H2OO' is not in the table of datasheets; did you mean H200?"),
-        (["8B", "--gpu", "a100"], "--gpu 'a100' is not in the table of datasheets; did you mean A100 SXM 40GB?"),
+        (["8B", "--gpu", "a10"], "--gpu 'a10' is not in the table of datasheets; did you mean A100 SXM 40GB?"),
         (["8B", "--gpu", "x" * 5000], f"--gpu '{'x' * 100}...' is not in the table"),
         (["8B", *H200, "--weights", "bf17"], "'--weights': 'bf17' is not one of 'fp32', 'bf16', "),
         (["8B", *H200, "--math", "bf17"], "no bf17 rate of H200 is known (datasheet of H200): choose with --math"),

@@ -265,7 +265,7 @@ def roofline(
     targets: o.Targets = None,
     gpu: o.GpuName = None,
     run: Annotated[
-        Path | None, typer.Option(parser=o.run_folder, help="What this run measured, under its own peaks.")
+        Path | None, typer.Option(parser=o.run_folder, help="What this run measured; or name it as TARGET.")
     ] = None,
     artifacts_dir: o.ArtifactsOption = o.ARTIFACTS,
     root: o.RootOption = ROOT,
@@ -277,10 +277,14 @@ def roofline(
     """
     from tools.cli.roofline import show, show_run
 
+    if run is None and words:
+        place = o.run_folder(str(artifacts_dir / "latest") if words[0] == "latest" else words[0])
+        if os.path.isfile(place / "summary.json"):
+            run, words = place, words[1:]
     if run is None:
         show(root, o.named(words, targets) or ["all"], gpu, artifacts_dir)
     elif gpu or words or targets:
-        raise ValueError("--run has its own pairs and peaks: name no target and no --gpu with it")
+        raise ValueError("a run has its own pairs and peaks: name no target and no --gpu with it")
     else:
         show_run(run)
 

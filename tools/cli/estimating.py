@@ -73,11 +73,11 @@ def find_model(word: str, layers: int | None = None, vocab: int | None = None) -
 
 
 def find_gpu(word: str | None, artifacts_dir: Path) -> tuple[str, float, Peaks]:
-    """A GPU's name, its bytes of memory and its peaks: those of the datasheet for one that is named by the table or as
-    a driver does; else of this machine's first, as measured if by these versions. Raises ValueError for any other."""
+    """A GPU's name, bytes of memory and peaks: its datasheet's, if `word` is what a driver calls it or its name's first
+    words; without `word` this machine's first, as measured if by these versions. Raises ValueError for any other."""
     if word is not None:
-        names = {sheet.name.lower(): sheet for sheet in DATASHEETS}
-        sheet = names.get(word.strip().lower()) or datasheet(word)
+        begins = f"{word.strip().lower()} "  # of several boards, such as H100 SXM and H100 PCIe, the first
+        sheet = datasheet(word) or next((s for s in DATASHEETS if f"{s.name.lower()} ".startswith(begins)), None)
         promised = datasheet_peaks(sheet.reported[0]) if sheet else None
         if sheet is None or promised is None:
             hint = nearest(word.strip().upper(), [sheet.name for sheet in DATASHEETS])
