@@ -114,6 +114,20 @@ def test_an_invalid_rung_hides_its_own_numbers_only() -> None:
     assert rung.cells() == ("vectorised", "invalid", "", "", "", "", "wrong by 3%")
 
 
+@pytest.mark.parametrize(
+    ("of_pair", "cells"),
+    [
+        ({"status": "proven", "verdict": None}, ("faster", "3.47x [3.47, 3.47]", "1.23 ms -> 355 us")),
+        ({"verdict": "too noisy"}, ("measured", "", "")),
+        ({"status": "failed", "verdict": None}, ("measured", "", "")),
+    ],
+)
+def test_a_rung_shows_its_numbers_where_the_headline_is_only_proven_and_no_verdict_where_they_are_hidden(
+    of_pair: dict[str, str | None], cells: tuple[str, ...]
+) -> None:
+    assert rows(pair({"optimized__swizzled": 355.0}, **of_pair))[1].cells()[1:4] == cells
+
+
 def test_rungs_are_indented_rows_under_their_pair() -> None:
     text = drawn(suite_table([pair({"optimized__swizzled": 355.0})]))
     lines = [line for line in text.splitlines() if "ch07:transpose" in line or "swizzled" in line]

@@ -302,7 +302,7 @@ class PairResult(Model):
 
     def trusted(self, row: VariantResult) -> bool:
         """Whether its numbers may be shown: they were measured and nothing says that they are of wrong work."""
-        return row.sound and self.status == "measured" and self.verdict not in ("invalid", "too noisy")
+        return row.sound and self.status != "failed" and self.verdict not in ("invalid", "too noisy")
 
     def spread(self, row: VariantResult) -> Spread | None:
         """The variant's times on the clock of the pair."""

@@ -123,10 +123,11 @@ def weak_baseline(result: PairResult) -> bool:
 
 
 def verdict_text(result: PairResult, judged: PairResult | VariantResult) -> str:
-    """The verdict, or what became of it instead; no variant of an invalid pair has a verdict of its own."""
+    """The verdict, or what became of it instead; no variant whose numbers are hidden has a verdict of its own."""
     if judged.status != "measured" and judged.verdict != "invalid":
         return judged.status
-    return "invalid" if result.verdict == "invalid" else judged.verdict or judged.status
+    hidden = isinstance(judged, VariantResult) and judged.sound and not result.trusted(judged)
+    return "invalid" if result.verdict == "invalid" else judged.status if hidden else judged.verdict or judged.status
 
 
 def at_fault(result: PairResult) -> PairResult | VariantResult:
