@@ -1,9 +1,13 @@
 """What ptxas and PTX say of kernels is read as it is written."""
 
+from pathlib import Path
+
 import pytest
+from synthetic_run import manifest
 
 from common.python.build.kernel_use import KernelUse, kernel_uses
-from common.python.build.record import Compiled
+from common.python.build.record import Build, Compiled
+from common.python.build.report import print_build
 
 # As nvcc 13.0 writes them with `-Xptxas -v`: a function that is not inlined stands below the kernel that calls it.
 LOG = """\
@@ -77,3 +81,17 @@ def test_local_memory_is_a_warning_with_kernel_file_and_architecture() -> None:
         "ch07/optimized_x.cu, sm_90a: spills spills 8 bytes and has a stack frame of 16 bytes in local memory",
         "ch07/optimized_x.cu, sm_90a: indexes has a stack frame of 256 bytes in local memory",
     ]
+
+
+def test_the_table_says_that_nothing_ran_and_has_room_for_its_columns_beside_a_name_of_CUTLASS(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    kernels = [KernelUse(name=f"cutlass::device_kernel<{'cute::tuple<int>, ' * 100}>::end", registers=168)]
+    fields = {"source": "ch09/optimized_x.cu", "language": "CUDA", "status": "compiled", "kernels": kernels}
+    compiled = [Compiled(**fields, arch=arch) for arch in ("sm_90a", "sm_100a")]
+    archs = [one.arch for one in compiled]
+    print_build(Build(manifest=manifest(), finished="", seconds=1, archs=archs, warnings=[], compiled=compiled), Path())
+    title, *_, row = (line for line in capsys.readouterr().out.splitlines() if "not run" in line or "168" in line)
+    assert "compiled, not run" in title
+    cells = [cell.strip() for cell in row.split("│")[1:-1]]
+    assert cells == ["ch09/optimized_x.cu", "cutlass::device_kern…:tuple<int>, >::end", "168 regs", "168 regs"]

@@ -111,7 +111,9 @@ def print_build(build: Build, folder: Path) -> None:
         names = list(dict.fromkeys(name for column in columns for name in column)) or [("", 0)]
         for number, name in enumerate(names):
             cells = [_cell(one, column.get(name), number) for one, column in zip(results, columns)]
-            rows.append((source if number == 0 else "", name[0], *cells))
-    wide_console().print(text_table(("file", "kernel", *build.archs), rows, whole=("file", "kernel")))
+            short = name[0] if len(name[0]) <= 40 else f"{name[0][:20]}…{name[0][-19:]}"  # CUTLASS has very long ones
+            rows.append((source if number == 0 else "", short, *cells))
+    table = text_table(("file", "kernel", *build.archs), rows, "compiled, not run", whole=("file", "kernel"))
+    wide_console().print(table)
     for line in [*remarks(build), counts(build), f"results: {folder}"]:
         print(line)
