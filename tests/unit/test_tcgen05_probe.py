@@ -112,30 +112,76 @@ def test_the_descriptors_say_what_the_program_lays_out(tmp_path: Path) -> None:
     assert sorted(expected) == list(range(128 * 16))  # each element has a place of its own
 
 
-@pytest.mark.parametrize("pair", ["tcgen05_gemm", "tcgen05_gemm__pair", "tcgen05_epilogue_overlap"])
-def test_the_pairs_descriptors_lead_to_where_tma_puts_each_element(pair: str) -> None:
-    files = "common/cuda/tma.cuh", "common/cuda/blackwell.cuh", f"ch10/optimized_{pair}.cu"
+def value(code: str, pattern: str, **names: int) -> int:
+    [found] = re.findall(pattern, code)
+    plain = re.sub(r"(?<=\d)u\b", "", found.replace("uint64_t", "")).replace("/", "//")
+    return int(eval(plain, names))  # noqa: S307 - precedence in C++ is as in Python for these operators
+
+
+def tile_sides(code: str) -> dict[str, int]:
+    return {side: value(code, rf"{side} = (\d+)") for side in ("TILE_M", "TILE_N")}
+
+
+# PTX ISA, "Instruction descriptor": types of D, A and B of .kind::f16; of A and B of .kind::mxf4nvf4, whose other
+# fields are zero for e4m3 scales from the first byte of a word on, and k = 64
+BF16, NVFP4 = {4: 1, 7: 1, 10: 1}, {7: 1, 10: 1}
+
+
+@pytest.mark.parametrize(
+    ("pair", "types"),
+    [
+        ("ch10/tcgen05_gemm", BF16),
+        ("ch10/tcgen05_gemm__pair", BF16),
+        ("ch10/tcgen05_epilogue_overlap", BF16),
+        ("ch19/nvfp4_gemm", NVFP4),
+    ],
+)
+def test_the_pairs_descriptors_lead_to_where_tma_puts_each_element(pair: str, types: dict[int, int]) -> None:
+    files = "common/cuda/tma.cuh", "common/cuda/blackwell.cuh", f"{pair.replace('/', '/optimized_')}.cu"
     code = "".join((ROOT / file).read_text() for file in files)
-
-    def value(pattern: str, **names: int) -> int:
-        [found] = re.findall(pattern, code)
-        plain = re.sub(r"(?<=\d)u\b", "", found.replace("uint64_t", "")).replace("/", "//")
-        return int(eval(plain, names))  # noqa: S307 - precedence in C++ is as in Python for these operators
-
-    # PTX ISA, "Instruction descriptor", .kind::f16: types of D, A and B, sizes, and nothing else
-    tile = {side: value(rf"{side} = (\d+)") for side in ("TILE_M", "TILE_N")}
-    fields = {4: 1, 7: 1, 10: 1, 17: tile["TILE_N"] >> 3, 24: tile["TILE_M"] >> 4}
-    assert value(r"INSTRUCTION = (.+);", **tile) == sum(field << low for low, field in fields.items())
+    tile = tile_sides(code)
+    fields = types | {17: tile["TILE_N"] >> 3, 24: tile["TILE_M"] >> 4}  # .kind::mxf4nvf4: bit 27 on, m >> 7
+    assert value(code, r"INSTRUCTION = (.+);", **tile) == sum(field << low for low, field in fields.items())
 
     # PTX ISA, "Shared memory descriptor": a constant, and the swizzle of 128 bytes
-    form = value(r"FORM = (.+);") | value(r"descriptor\(tile\) \| (.+?);")
+    form = value(code, r"FORM = (.+);") | value(code, r"descriptor\(tile\) \| (.+?);")
     assert [bits(form, *field) for field in ((0, 13), (46, 48), (49, 60), (61, 63))] == [0, 1, 0, 2]
-    stride, step = bits(form, 32, 45) << 4, value(r"rows \+ (\d) \* k") << 4
+    stride, step = bits(form, 32, 45) << 4, value(code, r"rows \+ (\d) \* \w") << 4
 
     # "Canonical layouts", K-major: eight rows of 128 bytes, the next eight `stride` further on; then bits 4 to 6 of an
-    # address are those of a piece xor those of a row. A product takes 16 elements of a row, `step` bytes further on.
+    # address are those of a piece xor those of a row. A product takes 32 bytes of a row, `step` bytes further on.
     for row in range(24):
-        for k in range(64):
-            place = k // 16 * step + row // 8 * stride + row % 8 * 128 + k % 16 * 2
-            swizzled = value(r"int piece\) { return (.+); }", row=row, piece=k // 8) + k % 8 * 2
+        for byte in range(128):
+            place = byte // 32 * step + row // 8 * stride + row % 8 * 128 + byte % 32
+            swizzled = value(code, r"int piece\) { return (.+); }", row=row, piece=byte // 16) + byte % 16
             assert place ^ (place >> 7 & 7) << 4 == swizzled
+
+
+def test_scales_of_nvfp4_are_copied_to_where_the_product_takes_them_from() -> None:
+    code = (ROOT / "ch19" / "optimized_nvfp4_gemm.cu").read_text()
+    tile, steps, size = tile_sides(code), value(code, r"STEPS = (\d+)"), value(code, r"BLOCK = (\d+)")
+    # PTX ISA, "Shared memory descriptor": a constant, no swizzle, and where the next eight rows of 16 bytes begin
+    form = value(code, r"from = (.+) \| \(shared_address")
+    assert [bits(form, *field) for field in ((0, 31), (46, 48), (49, 63))] == [0, 1, 0]
+    stride = bits(form, 32, 45) << 4
+    first = value(code, r"A_SCALES = (\w+)", **tile)
+    second = value(code, r"B_SCALES = (.+?),", A_SCALES=first, STEPS=steps)
+    copied: dict[tuple[int, int], tuple[str, int, int, int]] = {}  # of lane and column: what lies there
+    for i in range(steps):
+        of_a = value(code, r"of_a = sums \+ (.+?),", A_SCALES=first, i=i)
+        of_b = value(code, r"of_b = sums \+ (.+?);", B_SCALES=second, i=i, **tile)
+        next_b = value(code, r"copy_scales\(of_b \+ (\d) \* j")
+        places = [("a", 0, of_a), *(("b", j, of_b + next_b * j) for j in range(tile["TILE_N"] // 128))]
+        for name, block, column in places:
+            for lane in range(32):  # .32x128b: 16 bytes of a row are four words of a lane
+                for word in range(4):
+                    at = lane % 8 * 16 + lane // 8 * stride + 4 * word
+                    assert at < size
+                    assert copied.setdefault((lane, column + word), (name, block, i, at)) == (name, block, i, at)
+        # "Layout of the Scale Factor A Matrix for scale_vec::4X", and of B: row r is in lane r % 32, column r // 32
+        for name, rows, begin in (("a", tile["TILE_M"], of_a), ("b", tile["TILE_N"], of_b)):
+            for row in range(rows):
+                at = row % 32 * 16 + row % 128 // 32 * 4  # as test_formats.py has it
+                assert copied[row % 32, begin + row // 32] == (name, row // 128, i, at)
+    columns = {column for _, column in copied}
+    assert columns <= set(range(tile["TILE_N"], value(code, r"COLUMNS = (\d+)")))
