@@ -86,6 +86,7 @@ INSTRUCTIONS = {
         "HMMA.16816.F32.BF16 LDSM LDS.128 LDGSTS.E.BYPASS -HFMA2 -I2FP"
     ),
     "ch19/optimized_nvfp4_gemm product": "UTCOMMA UTCCP UTMALDG.2D UBLKCP LDTM.x32 -UTCHMMA -HMMA",
+    "ch19/optimized_nvfp4_gemm__mma_sync product": "OMMA.SF.16864.F32.E2M1.E2M1.UE4M3.4X LDSM.16.M88.4 LDGSTS.E.BYPASS",
     "ch19/optimized_int4_prepacked_gemm__fused linearILi16E": "HMMA.16816.F32.BF16 LDSM LOP3 -LDS.128 -HFMA2 -I2FP",
 }
 PROMISED = {ROOT / f"{where.split()[0]}.cu" for where in INSTRUCTIONS}

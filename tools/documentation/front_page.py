@@ -39,10 +39,10 @@ def current(text: str, root: Path) -> str:
 
 
 def compiled_only(root: Path) -> dict[str, tuple[str, ...]]:
-    """The pairs whose headline is for other GPUs alone, by key, and what they are compiled for."""
-    heads = {pair.key: one for pair in find_pairs(root) for one in pair.variants if one.label == "optimized"}
-    targets = {key: tuple(head.required.targets) for key, head in heads.items()}
-    return {key: archs for key, archs in targets.items() if archs and ARCH not in archs}
+    """The pairs whose optimized variants are all for other GPUs, by key, and what they are compiled for."""
+    ours = {pair.key: [one for one in pair.variants if one.role == "optimized"] for pair in find_pairs(root)}
+    targets = {key: [arch for one in own for arch in one.required.targets or [ARCH]] for key, own in ours.items()}
+    return {key: tuple(archs) for key, archs in targets.items() if archs and ARCH not in archs}
 
 
 def charts(root: Path) -> dict[Path, str]:
