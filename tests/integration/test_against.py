@@ -33,8 +33,8 @@ def commit(tree: Tree) -> None:
 
 @pytest.fixture
 def repository(tree: Tree) -> Iterator[Tree]:
-    """One commit of a pair with a rung and what its rungs import; none of its worktrees is left at the end."""
-    tree.pair("ch01:x", doing("__import__('time').sleep(0.005)"), optimized=USES_HELPER, padded=USES_HELPER)
+    """One commit of a pair whose rungs, far slower, import a helper; none of its worktrees is left at the end."""
+    tree.pair("ch01:x", doing("__import__('time').sleep(0.0005)"), optimized=USES_HELPER, padded=USES_HELPER)
     tree.file("ch01", "helper", HELPER)
     git(tree.root, "init", "-q")
     commit(tree)
@@ -48,7 +48,7 @@ def run(tree: Tree, *words: str) -> Done:
 
 
 def ending_with(code: int, tree: Tree, ref: str, word: str = "slower") -> str:
-    """What a run says that ends with this code; a host that is too noisy for a ratio of three gets eight more tries."""
+    """What a run says that ends with this code; a host that is too noisy gets eight more tries."""
     for _ in range(9):
         done = run(tree, "--against", ref)
         if done.returncode == code and word in done.stdout and "not compared" not in done.stdout:

@@ -9,6 +9,7 @@ import torch
 from common.python.base.results import Why
 from common.python.profile.profiled_why import GRAPH_GAP, _read, why, write_snapshot
 from common.python.proof.preparation import Prepared
+from common.python.proof.ranks import Ranks
 from common.python.workers.commands import Commands
 from common.python.workload import Step
 
@@ -95,6 +96,19 @@ def test_gap_between_graph_nodes_is_the_mean_over_launches_and_missing_without_a
     graphs, plain = (_read(events, name, torch.device("cuda")).metrics for name in ("graphs", "plain"))
     assert graphs == {GRAPH_GAP: pytest.approx((1 + 0 + 3 + 6) / 4)}
     assert plain == {}
+
+
+def test_each_rank_tells_how_long_it_was_busy_and_with_communication_alone() -> None:
+    events = [
+        event("step and its work of a", "user_annotation", 0, 100),
+        event("step of a", "user_annotation", 0, 10),
+        event("gemm", "kernel", 10, 20, stream=7),
+        event("ncclDevKernel_AllReduce_Sum_bf16_RING_LL", "kernel", 20, 30, stream=8),  # from 30 to 50 beside nothing
+        event("Memcpy PtoP (Device -> Device)", "gpu_memcpy", 60, 5, stream=9),
+        event("wait_signal_kernel", "kernel", 70, 2, stream=7),
+    ]
+    told = [_read(events, "a", torch.device("cuda"), Ranks(rank, size)).metrics for rank, size in ((1, 2), (0, 1))]
+    assert told == [{"rank 1 busy us": 47.0, "rank 1 exposed communication us": 27.0}, {}]
 
 
 def test_a_worker_keeps_the_metrics_of_the_profile(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -171,7 +171,7 @@ class Why(Model):
     )
     top: list[str] = Field(default=[], description="the longest kernels (operators on a CPU), by time")
     metrics: dict[str, float] = Field(
-        default={}, description="by name and unit: what the variant tells, what torch.compile did first, gaps in graphs"
+        default={}, description="by name and unit: what the variant, torch.compile, its graphs and its ranks tell"
     )
 
 

@@ -6,6 +6,7 @@ All variants share one profile, since starting and reading one takes a fifth of 
 import gc
 import json
 import math
+import re
 from collections import defaultdict
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -28,6 +29,7 @@ STEP, DONE = "step of ", "step and its work of "
 SYNCS = ("cudaStreamSynchronize", "cudaDeviceSynchronize", "cudaEventSynchronize", "cudaMemcpy")
 PAGEABLE = "Pageable"  # in the name of a copy of memory that the copy engine cannot read by itself
 GRAPH_GAP = "gap between graph nodes us"
+COMMUNICATION = re.compile("nccl|PtoP|_signal_kernel|barrier|multimem|all_(reduce|gather|to_all)|reduce_scatter", re.I)
 At = Callable[[str, str], None]
 Event = dict[str, Any]  # of a Chrome trace: name, cat, ts and dur in microseconds, args
 
@@ -62,7 +64,7 @@ def why(
     trace.parent.mkdir(parents=True, exist_ok=True)
     profiler.export_chrome_trace(str(trace))
     events = [event for event in from_json(trace.read_bytes())["traceEvents"] if event.get("ph") == "X"]
-    seen = {variant.name: _read(events, variant.name, device) for variant in variants}
+    seen = {variant.name: _read(events, variant.name, device, ranks) for variant in variants}
     for name, told in seen.items():
         told.peak_bytes = peaks.get(name)
         told.busy_us, told.stream_us = ranks.least(told.busy_us), ranks.least(told.stream_us)
@@ -111,7 +113,7 @@ def _peak(variant: Prepared, device: torch.device, isolated: bool, found: dict[s
     found[variant.name] = held + most() - before if held >= 0 else None
 
 
-def _read(events: list[Event], name: str, device: torch.device) -> Why:
+def _read(events: list[Event], name: str, device: torch.device, ranks: Ranks = ALONE) -> Why:
     within = during(events, STEP + name)
     operators = [event for event in within if event.get("cat") == "cpu_op"]
     if device.type == "cpu":
@@ -135,8 +137,22 @@ def _read(events: list[Event], name: str, device: torch.device) -> Why:
         stream_us=max(map(busy, streams.values()), default=0.0),
         staged_us=busy(work) - busy(own),
         top=_longest(kernels + copies),
-        metrics=_graph_gap(within, work),
+        metrics=_graph_gap(within, work) | _of_rank(work, ranks),
     )
+
+
+def _of_rank(work: list[Event], ranks: Ranks) -> dict[str, float]:
+    """How long a rank's device was busy and, of that, with communication alone, in microseconds; empty for one rank.
+
+    What communicates is told by its name: NCCL's kernels, copies between GPUs, and torch's kernels on symmetric memory.
+    A kernel of a pair's own that computes and stores into another GPU's memory counts as computing. Waiting for another
+    rank counts as communication.
+    """
+    if ranks.size == 1:
+        return {}
+    computing = [event for event in work if not COMMUNICATION.search(event["name"])]
+    found = {"busy": busy(work), "exposed communication": busy(work) - busy(computing)}
+    return {f"rank {ranks.rank} {name} us": value for name, value in found.items()}
 
 
 def _graph_gap(calls: list[Event], work: list[Event]) -> dict[str, float]:
