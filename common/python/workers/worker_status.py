@@ -90,9 +90,7 @@ class Board:
 
     def _standing(self, line: int) -> str:
         tail = self.tail(line)
-        waits = re.search(
-            r'/(?:distributed_c10d|ranks)\.py", line \d+ in (\w+)', tail
-        )  # a collective, or the harness's
+        waits = re.search(r'/(?:distributed_c10d|ranks)\.py", line \d+ in (\w+)', tail)  # in a collective
         within = f" in {waits[1]}" if waits else ""
         if place := self.place(line):
             return f" is{place}{within}"
