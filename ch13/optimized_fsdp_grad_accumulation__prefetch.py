@@ -16,6 +16,6 @@ def prepare(x: Tensor, weights: list[Tensor]) -> Step:
     model, mesh = model_of(weights), init_device_mesh(x.device.type, (dist.get_world_size(),))
     blocks = [fully_shard(block, mesh=mesh, reshard_after_forward=False) for block in model.parts]
     for block, following in pairwise(blocks):
-        block.set_modules_to_forward_prefetch([following])  # kept until the backward pass has reduced its gradients
+        block.set_modules_to_forward_prefetch([following])
     fully_shard(model, mesh=mesh)
     return train_step(model, x, lambda index: None)

@@ -1,4 +1,4 @@
-"""What attention gives, as plainly as can be, for references in float64; and how many products of pairs it needs."""
+"""Plain attention for float64 references, and the number of query-key pairs that it computes."""
 
 from collections.abc import Iterable
 
@@ -7,10 +7,10 @@ from torch import Tensor
 
 
 def attended(q: Tensor, k: Tensor, v: Tensor, live: Tensor | None = None) -> Tensor:
-    """Attention of q, to which k and v (key heads, tokens, width) belong: each key head's queries stand side by side.
+    """Grouped-query attention, in the shape of q: (key heads x group, width) or (key heads, queries, width).
 
-    q: (key heads x group, width) or (key heads, queries, width). live: bool (queries, tokens), where a query sees a
-    key; without it each sees all. One head at a time: in float64 the scores of 16,384 tokens are 2 GiB.
+    k, v: (key heads, tokens, width). live: bool (queries, tokens), true where a query sees a key (default: all).
+    One key head at a time: in float64 the scores of 16,384 tokens are 2 GiB.
     """
     parts = []
     for queries, keys, values in zip(q.reshape(len(k), -1, q.shape[-1]), k, v):
@@ -22,6 +22,6 @@ def attended(q: Tensor, k: Tensor, v: Tensor, live: Tensor | None = None) -> Ten
 
 
 def live_pairs(lengths: Iterable[int], window: int | None = None) -> int:
-    """Pairs of a query and a key that it sees: itself and what came before in its text, at most `window` together."""
+    """Query-key pairs of causal texts of these lengths; with `window`, each query sees its last `window` tokens."""
     seen = ((length, min(length, window or length)) for length in lengths)
     return sum(length * most - most * (most - 1) // 2 for length, most in seen)

@@ -145,7 +145,7 @@ def _times(cost: Cost, peaks: Peaks, uncached: bool) -> list[tuple[float, str]]:
 
 
 def _peak(resource: str, cost: Cost, peaks: Peaks) -> float:
-    """Of device memory, the bandwidth for the cost's mix of reads and writes, interpolated between measured mixes."""
+    """A resource's peak; device memory's is interpolated between measured mixes, for the cost's reads and writes."""
     known = {share: peaks.mixes[name] for share, name in MIXES if name in peaks.mixes}
     if resource != "hbm" or len(known) < 2:
         return peaks.values[resource]

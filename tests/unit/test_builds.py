@@ -83,7 +83,7 @@ def test_local_memory_is_a_warning_with_kernel_file_and_architecture() -> None:
     ]
 
 
-def test_the_table_says_that_nothing_ran_and_has_room_for_its_columns_beside_a_name_of_CUTLASS(
+def test_the_table_is_titled_compiled_not_run_and_cuts_long_kernel_names(
     capsys: pytest.CaptureFixture[str],
 ) -> None:
     kernels = [KernelUse(name=f"cutlass::device_kernel<{'cute::tuple<int>, ' * 100}>::end", registers=168)]

@@ -11,7 +11,7 @@ from common.python.workload import Draw
 
 
 @pytest.mark.parametrize(("name", "dtype"), [("e4m3", torch.float8_e4m3fn), ("e5m2", torch.float8_e5m2)])
-def test_bytes_mean_and_numbers_become_what_they_do_in_torch(name: str, dtype: torch.dtype) -> None:
+def test_fp8_codes_decode_and_encode_as_in_torch(name: str, dtype: torch.dtype) -> None:
     codes = torch.arange(256, dtype=torch.uint8)
     ours, theirs = decoded(codes, name), codes.view(dtype).double()
     finite = theirs.isfinite()

@@ -44,7 +44,7 @@ def test_every_resource_can_bind(cost: Cost, resource: str, us: float, unit: str
     assert bound.us == pytest.approx(us)
 
 
-def test_bytes_of_an_older_file_count_as_read_and_a_pair_may_not_state_them_so() -> None:
+def test_hbm_bytes_of_an_older_file_become_read_and_a_pair_may_not_state_them() -> None:
     assert Cost.model_validate_json('{"hbm_bytes": 3e6, "read": 0.0}') == Cost(read=3e6)
     assert Cost.model_validate_json('{"hbm_bytes": 0.0, "read": 2e6, "write": 1e6}') == Cost(read=2e6, write=1e6)
     with pytest.raises(ValueError, match="hbm_bytes"):

@@ -70,7 +70,7 @@ def test_a_copy_of_pageable_memory_is_the_hosts_work_but_where_the_device_has_ot
     assert (seen.busy_us, seen.staged_us) == (pytest.approx(95.0), pytest.approx(60.0))
 
 
-def test_gap_between_graph_nodes_is_the_mean_over_launches_and_missing_without_a_graph() -> None:
+def test_graph_node_gap_is_a_mean_over_launches_and_absent_without_a_graph() -> None:
     events = [
         event("step and its work of graphs", "user_annotation", 0, 200),
         event("step of graphs", "user_annotation", 0, 20),
@@ -98,7 +98,7 @@ def test_gap_between_graph_nodes_is_the_mean_over_launches_and_missing_without_a
     assert plain == {}
 
 
-def test_each_rank_tells_how_long_it_was_busy_and_with_communication_alone() -> None:
+def test_each_rank_reports_busy_time_and_exposed_communication() -> None:
     events = [
         event("step and its work of a", "user_annotation", 0, 100),
         event("step of a", "user_annotation", 0, 10),

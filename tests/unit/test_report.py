@@ -122,7 +122,7 @@ def test_an_invalid_rung_hides_its_own_numbers_only() -> None:
         ({"status": "failed", "verdict": None}, ("measured", "", "")),
     ],
 )
-def test_a_rung_shows_its_numbers_where_the_headline_is_only_proven_and_no_verdict_where_they_are_hidden(
+def test_a_rung_shows_numbers_beside_a_proven_headline_and_no_verdict_without_numbers(
     of_pair: dict[str, str | None], cells: tuple[str, ...]
 ) -> None:
     assert rows(pair({"optimized__swizzled": 355.0}, **of_pair))[1].cells()[1:4] == cells

@@ -157,7 +157,7 @@ def test_the_pairs_descriptors_lead_to_where_tma_puts_each_element(pair: str, ty
             assert place ^ (place >> 7 & 7) << 4 == swizzled
 
 
-def test_scales_of_nvfp4_are_copied_to_where_the_product_takes_them_from() -> None:
+def test_nvfp4_scales_are_copied_to_where_the_product_reads_them() -> None:
     code = (ROOT / "ch19" / "optimized_nvfp4_gemm.cu").read_text()
     tile, steps, size = tile_sides(code), value(code, r"STEPS = (\d+)"), value(code, r"BLOCK = (\d+)")
     # PTX ISA, "Shared memory descriptor": a constant, no swizzle, and where the next eight rows of 16 bytes begin

@@ -142,11 +142,10 @@ def _read(events: list[Event], name: str, device: torch.device, ranks: Ranks = A
 
 
 def _of_rank(work: list[Event], ranks: Ranks) -> dict[str, float]:
-    """How long a rank's device was busy and, of that, with communication alone, in microseconds; empty for one rank.
+    """A rank's busy time and its exposed communication, in microseconds: while nothing else ran. Empty for one rank.
 
-    What communicates is told by its name: NCCL's kernels, copies between GPUs, and torch's kernels on symmetric memory.
-    A kernel of a pair's own that computes and stores into another GPU's memory counts as computing. Waiting for another
-    rank counts as communication.
+    Communication is recognised by name: NCCL's kernels, copies between GPUs, and torch's kernels on symmetric memory,
+    waits included. A pair's own kernel that stores into another GPU's memory counts as computing.
     """
     if ranks.size == 1:
         return {}
