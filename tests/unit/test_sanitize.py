@@ -57,6 +57,11 @@ INTERNAL = START + (
     "========= Internal Sanitizer Error: The Sanitizer encountered an error while launching k\n"
     "========= ERROR SUMMARY: 0 errors\n"
 )
+UNSUPPORTED = START + (
+    "========= Warning: CUDA Dynamic Parallelism is not supported by the selected tool\n"
+    "========= \n"
+    "========= RACECHECK SUMMARY: 1 hazard displayed (0 errors, 1 warning)\n"
+)
 STAND_IN = """#!/bin/bash
 cd "$(dirname "$0")"
 [[ $1 != --version ]] || { echo "NVIDIA (R) Compute Sanitizer"; echo "Version 2025.3.1"; exit; }
@@ -133,6 +138,7 @@ def pair(root: Path, name: str, kinds: tuple[str, ...], workload: str = "", requ
         (READ, 0, "Uninitialized __global__ memory read"),
         (CLEAN, 1, "failed, exit code 1: the last line"),
         (INTERNAL, 0, "Internal Sanitizer Error"),
+        (UNSUPPORTED + RACE, 9, "Error: Race reported between"),
         (START, 0, "ended without a summary, exit code 0: the last line"),
         ("", -11, "ended without a summary, exit code -11: the last line"),
     ],
@@ -165,6 +171,16 @@ def test_an_error_names_pair_tool_first_error_and_log(
     assert lines[1].startswith("racecheck  ch06:shared_memory_race: Error: Race reported between Write access at")
     assert lines[1].endswith(f"({tmp_path}/logs/ch06_shared_memory_race.racecheck.log)")
     assert lines[4] == "3 clean, 1 with errors"
+
+
+def test_what_a_tool_cannot_watch_is_skipped_with_its_words(
+    run: Callable[..., tuple[int, list[str]]], stand_in: Path
+) -> None:
+    (stand_in / "racecheck.report").write_text(UNSUPPORTED)
+    code, lines = run("ch06:shared_memory_race", "--tool", "racecheck", "--tool", "memcheck")
+    says = "Warning: CUDA Dynamic Parallelism is not supported by the selected tool"
+    assert (code, lines[0]) == (0, f"skipped    ch06:shared_memory_race: racecheck says: {says}")
+    assert lines[-1] == "1 clean, 0 with errors"
 
 
 def test_a_run_that_hangs_is_ended_with_all_that_it_started(tmp_path: Path) -> None:

@@ -46,6 +46,7 @@ WATCHED = {"CUDA", "Triton"}
 JIT = re.compile(r"^@triton\.jit\b.*?^def (\w+)", re.MULTILINE | re.DOTALL)  # a function of Triton
 SUMMARY = re.compile(r"^=+ (?:ERROR|RACECHECK) SUMMARY: (\d+)", re.MULTILINE)
 UNWATCHED = "Internal Sanitizer Error"
+UNSUPPORTED = "not supported by the selected tool"  # of kernels that launch kernels; the tool counts it as an error
 CAPTURING = "during capture"  # CUDA's words for what failed because a graph was being captured
 UNCACHED, CACHED = "PYTORCH_NO_CUDA_MEMORY_CACHING", "with the caching allocator"
 NO_REPORT = re.compile(r"=+ ?(?:COMPUTE-SANITIZER|(?:ERROR|RACECHECK|LEAK) SUMMARY.*)?")
@@ -120,6 +121,7 @@ def verdict(report: str, code: int, printed: str) -> str | None:
         return clean(unwatched)
     if summary and not any(map(int, summary)) and code == 0:
         return None
+    lines = [line for line in lines if UNSUPPORTED not in line] or lines
     if lines:
         place = lines[1] if len(lines) > 1 and lines[1].startswith(("at ", "and ")) else ""
         return clean(f"{lines[0]} {place}")
@@ -195,6 +197,8 @@ def examine(tool: str, run: Pair, own: list[str], program: Path, logs: Path, gpu
     found = watch(words, log, gpu)
     if found and CAPTURING in log.with_suffix(".out").read_text(errors="replace"):
         found, how = watch(words, log, gpu, cached=True), f" {CACHED}"
+    if found and UNSUPPORTED in found:
+        return None, f"skipped    {name}: {tool} says: {found}"
     return found is None, f"{tool:10} {name}: {found or 'clean'}{how}" + f" ({log})" * bool(found)
 
 
