@@ -184,12 +184,15 @@ def _ratio(
 def spare(result: PairResult, row: VariantResult) -> float:
     """How far a faster host can lower the log of a variant's time: by the device's idle time. Infinite if unknown.
 
-    A rank may seem busy while its collective waits for another rank's host, so the idle times of ranks add up.
+    A rank may seem busy while its collective waits for another rank's host, so the idle times of ranks add up. Where it
+    waited for longer than the timed step takes, the profiled step's own idle time counts, which is no shorter.
     """
     main, ranks = result.spread(row), max(len(block.gpus) for block in result.blocks) or 1
     if not main or not row.why or not row.why.busy_us or not all(block.telemetry for block in result.blocks):
         return math.inf  # without telemetry nobody knows the ranks
-    idle = ranks * (1 - (row.why.busy_us - row.why.staged_us) / main.median)
+    busy_us = row.why.busy_us - row.why.staged_us
+    whole_us = row.why.wall_us if ranks > 1 and busy_us > main.median and row.why.wall_us else main.median
+    idle = ranks * (1 - busy_us / whole_us)
     return max(0.0, -math.log1p(-idle)) if idle < 1 and (idle >= 0 or ranks == 1) else math.inf
 
 
