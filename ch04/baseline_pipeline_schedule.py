@@ -1,10 +1,14 @@
 """GPipe: all microbatches go forward, then all go backward; at both turns the other ranks stand idle."""
 
+from collections.abc import Callable
+from functools import partial
+
 import torch
 import torch.distributed as dist
 from torch import Tensor
-from torch.distributed import _symmetric_memory as symmetric_memory
 
+from common.models.graphs import captured_training
+from common.models.link import Link
 from common.python.workload import Cost, Draw, Inputs, Step, Workload
 
 MICROBATCHES, FORWARD, BACKWARD = 4, 0, 1
@@ -49,34 +53,6 @@ workload = Workload(
 )
 
 
-class Link:
-    """A place in the receiver's memory for each message. On GPUs a copy engine fills it: NCCL would hold processors."""
-
-    def __init__(self, message: Tensor, places: int) -> None:
-        self.places, self.sent = message.new_empty(places, *message.shape), dict[int, dist.Work | None]()
-        self.stream = torch.cuda.Stream() if message.is_cuda else None
-        if self.stream:
-            self.places = symmetric_memory.empty(self.places.shape, dtype=message.dtype, device=message.device)
-            self.flags = symmetric_memory.rendezvous(self.places, dist.group.WORLD)
-
-    def send(self, message: Tensor, to: int, place: int) -> None:
-        if not self.stream:
-            self.sent[place] = dist.isend(message, to, tag=place)  # which holds the message
-            return
-        self.stream.wait_stream(torch.cuda.current_stream())
-        with torch.cuda.stream(self.stream):  # beside whatever the rank computes next
-            self.flags.get_buffer(to, self.places.shape, message.dtype)[place].copy_(message)
-            self.flags.put_signal(to, channel=place)
-        message.record_stream(self.stream)
-
-    def receive(self, sender: int, place: int) -> Tensor:
-        if self.stream:
-            self.flags.wait_signal(sender, channel=place)
-        else:
-            dist.recv(self.places[place], sender, tag=place)
-        return self.places[place].data
-
-
 def breadth_first(stages: int) -> list[Turn]:
     """All microbatches forward through a stage before they go through the rank's next one; then backward likewise."""
     forward = [(FORWARD, stage, index) for stage in range(stages) for index in range(MICROBATCHES)]
@@ -84,13 +60,17 @@ def breadth_first(stages: int) -> list[Turn]:
 
 
 def pipelined(x: Tensor, weights: list[Tensor], stages: int, turns: list[Turn]) -> Step:
-    """A step of any schedule: this rank has so many stages and takes these turns. It gives sums of the gradients."""
+    """A step of any schedule: this rank has so many stages and takes these turns. It gives sums of the gradients.
+
+    On a GPU the turns are a CUDA graph: launched one by one, they would wait for a slow host, whatever their order.
+    """
     rank, ranks, batches = dist.get_rank(), dist.get_world_size(), x.chunk(MICROBATCHES)
     after, before, each = (rank + 1) % ranks, (rank - 1) % ranks, len(weights) // (stages * ranks)
     place = {turn: number for number, turn in enumerate(sorted(turns))}  # alike on all ranks
     link, nothing = Link(batches[0], len(place)), torch.zeros(x.shape[1], device=x.device)
+    sums: list[Tensor] = []
 
-    def step() -> Tensor:
+    def take_turns() -> None:
         layers = [weight.detach().requires_grad_() for weight in weights]
         kept: dict[tuple[int, int], tuple[Tensor, Tensor]] = {}
         for direction, mine, index in turns:
@@ -108,10 +88,15 @@ def pipelined(x: Tensor, weights: list[Tensor], stages: int, turns: list[Turn]) 
                 if not first:
                     link.send(start.grad, before, place[BACKWARD, (stage - 1) // ranks, index])
         gradients = [nothing if layer.grad is None else layer.grad.sum(0, dtype=torch.float32) for layer in layers]
-        dist.all_reduce(sums := torch.stack(gradients))  # all messages are read: the next step may write their places
-        return sums
+        sums[:] = [torch.stack(gradients)]
+        link.join()
 
-    return step
+    def step(turns: Callable[[], None] = take_turns) -> Tensor:
+        turns()
+        dist.all_reduce(sums[0])  # all messages are read: the next step may write their places
+        return sums[0]
+
+    return partial(step, captured_training(take_turns, x.device, warm_up=step))
 
 
 def prepare(x: Tensor, weights: list[Tensor]) -> Step:

@@ -32,3 +32,22 @@ def replayable(work: Callable[[], None], device: torch.device) -> Callable[[], N
         with torch.cuda.graph(graph):
             work()
     return Replay(graph, work)
+
+
+def captured_training(
+    work: Callable[[], None], device: torch.device, warm_up: Callable[[], object] | None = None
+) -> Callable[[], None]:
+    """The same of work that has a backward, which wants a side stream to warm up on: three calls of `warm_up`, or of
+    `work` itself.
+    """
+    if device.type != "cuda":
+        return work
+    side, capturing, graph = torch.cuda.Stream(), torch.cuda.Stream(), torch.cuda.CUDAGraph()
+    side.wait_stream(torch.cuda.current_stream())
+    with torch.cuda.stream(side):
+        for _ in range(3):
+            (warm_up or work)()
+    torch.cuda.current_stream().wait_stream(side)
+    with torch.cuda.graph(graph, stream=capturing):
+        work()
+    return Replay(graph, work)

@@ -21,6 +21,7 @@ from ch04 import baseline_pipeline_schedule as pair
 from ch04 import optimized_tp_gemm_overlap as ring
 from ch04.baseline_tp_gemm_overlap import reference
 from ch04.optimized_pipeline_schedule__1f1b import one_by_one
+from common.models import link
 from common.python.workload import Draw
 
 SECONDS = 20.0  # until a rank that waits in vain gives up
@@ -135,9 +136,10 @@ def test_messages_between_gpus_arrive_and_no_flag_is_left(
     world = {"get_rank": gpus.rank, "get_world_size": lambda: ranks, "all_reduce": gpus.all_reduce}
     dist = SimpleNamespace(**world, Work=object, group=SimpleNamespace(WORLD=None))
     monkeypatch.setattr(pair, "dist", dist)
+    monkeypatch.setattr(link, "dist", dist)
     module = importlib.import_module(f"ch04.{variant}")
     monkeypatch.setattr(module, "dist", dist, raising=False)
-    monkeypatch.setattr(pair, "symmetric_memory", gpus)
+    monkeypatch.setattr(link, "symmetric_memory", gpus)
     for name, fake in (("Stream", Stream), ("current_stream", Stream), ("stream", gpus.stream)):
         monkeypatch.setattr(torch.cuda, name, fake)
     held: list[Tensor] = []  # back from the allocator until they have left

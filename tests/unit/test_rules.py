@@ -36,9 +36,9 @@ PARENTS = {"profile.nsight"} | {
     f"peaks.{m}" for m in ("store", "survey", "display")
 }  # of these packages, what the parent reads
 # Lines of each part. A number may fall at any time; it rises with a sentence in the commit that says why.
-LINES = {"core": 7_493, "common/python": 15_399, "tools": 3_601, "tests": 20_646}
+LINES = {"core": 7_493, "common/python": 15_399, "tools": 3_601, "tests": 20_648}
 MODULE_LINES, FUNCTION_LINES, PAIR_LINES, CUDA_LINES, MEDIAN_PAIR_LINES = 500, 50, 120, 300, 50
-MODEL_LINES = 1_154  # of all of common/models together
+MODEL_LINES = 1_212  # of all of common/models together
 
 
 def library(root: Path) -> dict[str, Path]:
@@ -382,7 +382,7 @@ BREACHES: list[tuple[Rule, dict[str, str], str]] = [
     (files_keep_to_their_budget, {"common/python/cuda.py": "x = 1\n" * 501}, "501 lines, 500 allowed"),
     (files_keep_to_their_budget, {"common/models/a.py": "x = 1\n" * 501}, "501 lines, 500 allowed"),
     (files_keep_to_their_budget, {"tools/cli/benchmark_cli.py": "x = 1\n" * 501}, "501 lines, 500 allowed"),
-    (files_keep_to_their_budget, {f"common/models/{m}.py": "x = 1\n" * 300 for m in "abcd"}, "1200 lines together"),
+    (files_keep_to_their_budget, {f"common/models/{m}.py": "x = 1\n" * 300 for m in "abcde"}, "1500 lines together"),
     (files_keep_to_their_budget, {BASELINE: "x = 1\n" * 121}, "121 lines, 120 allowed"),
     (files_keep_to_their_budget, {"ch07/baseline_x.cu": "int x;\n" * 301}, "301 lines, 300 allowed"),
     (files_keep_to_their_budget, {"common/python/cuda.py": "def f():\n" + "    x = 1\n" * 50}, "f has 51 lines"),
