@@ -32,7 +32,6 @@ from common.python.workload import Draw, Inputs, Metered, Output, Prepare, Step,
 PAD_BYTES = 64 << 20
 DYNAMO = "torch._dynamo.utils"  # importing it takes seconds, which a process that compiles nothing should not spend
 RECOMPILES = 16  # in a round: the 8 of one function that torch allows, for the baseline and for the control
-COPIED_BYTES = 1 << 30  # of frozen inputs: larger ones are drawn again if a variant overwrites them
 OVERLAPS = 1  # says torch of a tensor that has two elements in one place
 RESUMED = "torch_dynamo_resume_in"  # how dynamo names the code behind a graph break
 
@@ -91,7 +90,6 @@ class Preparation:
     inputs: Inputs = field(default_factory=dict)
     seed: int = 0  # of the first draw, whose frozen inputs stay
     frozen: dict[str, list[object]] = field(default_factory=dict)  # their fingerprints
-    copies: Inputs = field(default_factory=dict)  # of the frozen inputs, where these are small
     secret: int = field(default_factory=lambda: secrets.randbits(63))  # seeds the numbers of the fingerprints
     variants: dict[str, Prepared] = field(default_factory=dict)
     dtypes: list[torch.dtype] = field(default_factory=list)  # of every variant's outputs
@@ -116,8 +114,6 @@ class Preparation:
         self.everyone = self.draw()
         self.inputs = self.everyone[self.ranks.rank]
         self.frozen = {key: self._fingerprint(key) for key in self.workload.frozen}
-        own = {key: self.inputs[key] for key in self.workload.frozen}
-        self.copies = clone(own) if sum(one.nbytes for one in tensors(own) if not one.is_meta) <= COPIED_BYTES else {}
         failures = {}
         for name in self.seeds.sample(list(prepares), len(prepares)):
             self.at(name, "prepare")
@@ -207,8 +203,7 @@ class Preparation:
         """Restore the frozen inputs and those of `kept`; the names of the inputs that had changed."""
         lost = [key for key, seen in self.frozen.items() if self._fingerprint(key) != seen]
         changed = [key for key in kept if not all(map(same, tensors(self.inputs[key]), tensors(kept[key])))] + lost
-        kept = self.copies | kept
-        if lost and not self.copies:
+        if lost:
             self.scratch.mkdir(parents=True, exist_ok=True)
             with TemporaryDirectory(dir=self.scratch) as folder:
                 kept = self.draw(folder)[self.ranks.rank] | kept
