@@ -37,6 +37,7 @@ def proven(tree: Tree, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> list[
 
 
 def sweep(tree: Tree, *words: str) -> tuple[int, str]:
+    verified._library.cache_clear()  # a command reads it once
     done = cli("verify", "--no-build", "--root", tree.root, *words)
     return done.returncode, done.stdout
 

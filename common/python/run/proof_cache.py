@@ -6,6 +6,7 @@ compilers' caches on disk: the next one need not compile them ahead, and a quick
 """
 
 import contextlib
+import functools
 import hashlib
 import json
 from collections.abc import Iterable
@@ -19,30 +20,29 @@ from common.python.build.compilation import imports_of
 from common.python.corpus.discovery import Pair
 
 
-class Notes:
-    """The notes in a folder."""
+def note_of(folder: Path, pair: Pair, here: Iterable[str]) -> Path | None:
+    """The note in this folder on a pair; `here` is what else its proof depends on, such as why a variant cannot run.
 
-    def __init__(self, folder: Path) -> None:
-        """Read all that a proof may depend on beside the pair's own files: the library and its versions."""
-        library = [file for file in (ROOT / "common").rglob("*") if file.is_file() and file.suffix != ".pyc"]
-        self._folder, self._beside = folder, [versions(), *map(digest, sorted(library))]
+    None where one of its files cannot be read, which its session reports.
+    """
+    root = pair.folder.root
+    sources = {cu for variant in pair.variants if (cu := variant.path.with_suffix(".cu")).exists()}
+    names = [pair.notes, *((variant.name, variant.python) for variant in pair.variants)]
+    try:
+        for variant in pair.variants:
+            sources |= {*imports_of(variant.path, variant.root, library=False)}
+        told = json.dumps([_library(), str(root.resolve()), names, *here, *map(digest, sorted(sources))])
+    except (OSError, SyntaxError):
+        return None
+    found = hashlib.sha256(told.encode()).hexdigest()[:16]
+    return folder / f"{pair.chapter}_{pair.name}-{found}.note"
 
-    def of(self, pair: Pair, here: Iterable[str]) -> Path | None:
-        """The note on a pair; `here` is what else its proof depends on, such as why a variant cannot run.
 
-        None where one of its files cannot be read, which its session reports.
-        """
-        root = pair.folder.root
-        sources = {cu for variant in pair.variants if (cu := variant.path.with_suffix(".cu")).exists()}
-        names = [pair.notes, *((variant.name, variant.python) for variant in pair.variants)]
-        try:
-            for variant in pair.variants:
-                sources |= {*imports_of(variant.path, variant.root, library=False)}
-            told = json.dumps([self._beside, str(root.resolve()), names, *here, *map(digest, sorted(sources))])
-        except (OSError, SyntaxError):
-            return None
-        found = hashlib.sha256(told.encode()).hexdigest()[:16]
-        return self._folder / f"{pair.chapter}_{pair.name}-{found}.note"
+@functools.cache
+def _library() -> list[object]:
+    """What any proof depends on beside the pair's own files: the versions, and the library as this process found it."""
+    files = [file for file in (ROOT / "common").rglob("*") if file.is_file() and file.suffix != ".pyc"]
+    return [versions(), *map(digest, sorted(files))]
 
 
 def noted_at(note: Path) -> str | None:

@@ -11,7 +11,6 @@ import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import closing
 from dataclasses import dataclass, field, replace
-from functools import cached_property
 from pathlib import Path
 
 from common.python.base import journal, lock, manifest
@@ -32,7 +31,7 @@ from common.python.report.artifacts import RESULTS
 from common.python.report.markdown import pair_markdown, summary_csv, summary_markdown
 from common.python.run import resume
 from common.python.run.options import Options
-from common.python.run.proof_cache import Notes, noted_at, take_note
+from common.python.run.proof_cache import note_of, noted_at, take_note
 from common.python.run.session import APART, Session
 from common.python.run.settings import Settings
 from common.python.run.variant_status import assign, compile_cuda
@@ -180,7 +179,7 @@ class Suite:
         how = (options.reproducible, options.cold_start, options.size, options.figure, options.launch.ranks(pair.gpus))
         names = [variant.name for variant in timed]
         here = (self.device, self.machine.driver, about.versions.get("nvcc"), about.environment, *how, *names)
-        return self.notes.of(pair, map(str, here))
+        return note_of(options.artifacts_dir / "proven", pair, map(str, here))
 
     # Time.
 
@@ -277,11 +276,6 @@ class Suite:
     @property
     def on_gpu(self) -> bool:
         return self.device != "cpu"
-
-    @cached_property
-    def notes(self) -> Notes:
-        """On what was proven before."""
-        return Notes(self.options.artifacts_dir / "proven")
 
 
 def write_result(folder: Path, result: PairResult) -> None:

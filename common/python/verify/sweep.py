@@ -25,7 +25,7 @@ from common.python.build.record import Compiled
 from common.python.corpus.discovery import Pair, Variant, select, survey
 from common.python.report.live_view import SILENCE, LiveView
 from common.python.requirements import Requirements, unmet
-from common.python.run.proof_cache import Notes, take_note
+from common.python.run.proof_cache import note_of, take_note
 from common.python.run.session import Session
 from common.python.run.settings import Settings
 from common.python.run.suite import PAIR_LIMIT_S
@@ -52,7 +52,7 @@ class Place:
     device: str  # the GPU's name, or "cpu"
     whole: dict[str, Pair]  # all pairs of the tree, by key
     sound: set[Path]  # files that have no problem
-    notes: Notes | None = None  # on pairs that were proven before, where such proofs count
+    notes: Path | None = None  # on pairs that were proven before, where such proofs count
 
     def unready(self, pair: Pair, variant: Variant) -> str | None:
         """Why a variant cannot be imported here; None if it can."""
@@ -70,7 +70,7 @@ class Place:
         if self.notes is None:
             return None
         lacks = [self.unready(pair, v) or "; ".join(missing(pair, v, self.machine)) for v in pair.variants]
-        return self.notes.of(pair, lacks)
+        return note_of(self.notes, pair, lacks)
 
     def of(self, pair: Pair) -> "Place":
         """The place for this pair: ranks that outnumber the GPUs are proven on CPUs."""
@@ -147,7 +147,7 @@ def verify(
                 claim(found["uuid"])
                 for gpu in machine.gpus[1 : max(ONE_HOST.ranks_here(pair.gpus) for pair in pairs)]:
                     claim(gpu.uuid)
-            notes = Notes(build_folder(ROOT) / "verified") if found["device"] == CPU else None
+            notes = build_folder(ROOT) / "verified" if found["device"] == CPU else None
             place = Place(Path(scratch), machine, found["device"], whole, sound, notes)
             executed, unchanged = execute_pairs(pairs, place, view, again)
             checks += executed
