@@ -75,7 +75,7 @@ def _run(suite: Suite, display: Display, asked: RunOptions, heard: Callable[[], 
             summary = suite.run()
         mark_latest(suite.folder)
         there = ""
-        if not suite.on_gpu and any(pair.folder.package for pair in suite.pairs):
+        if suite.uuid is None and any(pair.folder.package for pair in suite.pairs):
             there = timed_here(choose(suite.options.root, ["all"]), suite.machine)
         display.finish(summary, suite.folder, there)
         if heard() < 2:  # the second Ctrl-C was for the report too

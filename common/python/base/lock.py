@@ -23,10 +23,6 @@ class Busy(Exception):
     """Somebody else measures there: who, in one line."""
 
 
-def unclaimed(uuid: str | None) -> None:
-    """Takes no lock: for callers that already hold one."""
-
-
 def lock_file(uuid: str | None) -> Path:
     """Where every user of this machine looks for the lock of a GPU (by UUID, with or without "GPU-") or of the CPU."""
     return Path(tempfile.gettempdir()) / "benchmark_cli_locks" / f"{(uuid or CPU).removeprefix('GPU-')}.lock"

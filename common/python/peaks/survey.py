@@ -12,7 +12,7 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
-from common.python.base.lock import Claim, unclaimed
+from common.python.base.lock import Claim
 from common.python.base.machine import Machine
 from common.python.base.manifest import relevant_environment
 from common.python.base.text import clean
@@ -161,7 +161,7 @@ def peaks_for_run(
     return peaks
 
 
-def measure_and_keep(root: Path, artifacts_dir: Path, as_json: bool = False, claim: Claim = unclaimed) -> None:
+def measure_and_keep(root: Path, artifacts_dir: Path, as_json: bool = False, claim: Claim = lambda uuid: None) -> None:
     """Measure all peaks and replace the stored file; a line for each peak comes as it is measured.
 
     `claim` takes the device's lock first. With `as_json` stdout gets the file's JSON and nothing else. Raises

@@ -13,9 +13,10 @@ from contextlib import closing
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 
-from common.python.base import journal, lock, manifest
+from common.python.base import journal, manifest
 from common.python.base.interrupt import SuiteTimeUp, alarm
 from common.python.base.journal import write
+from common.python.base.lock import CPU, Claim
 from common.python.base.machine import Machine
 from common.python.base.manifest import utc_now
 from common.python.base.results import Manifest, PairResult, Summary
@@ -120,7 +121,7 @@ class Suite:
         """
         left, deadline = list[Task](), time.monotonic() + PROVING_SHARE * (self.deadline - time.monotonic())
         with contextlib.suppress(TimeoutError):  # what is not proven by then is not run
-            compile_cuda(pairs, self.machine, self.on_gpu, self.options.launch, self.deadline)
+            compile_cuda(pairs, self.machine, self.device != CPU, self.options.launch, self.deadline)
             tasks = [task for pair in pairs if (task := self._task(pair))]
             if self.options.launch.nnodes > 1:  # the hosts go through the pairs together, one by one
                 return tasks
@@ -203,7 +204,7 @@ class Suite:
         options = self.options
         roster = assign(pair, self.machine, self.device, options.launch)
         roster.result.host = self.machine.hostname
-        size = options.size or ("bench" if self.on_gpu else "cpu")
+        size = options.size or ("bench" if self.device != CPU else "cpu")
         gpus = self.machine.gpus[1 : options.launch.ranks_here(pair.gpus)]
         uuids = [self.uuid, *(gpu.uuid for gpu in gpus)] if self.uuid else []
         settings = Settings(
@@ -273,10 +274,6 @@ class Suite:
         files = {variant.name for variant in pair.variants}
         return any(r.key == pair.key and {row.name for row in r.variants} == files for r in self.results)
 
-    @property
-    def on_gpu(self) -> bool:
-        return self.device != "cpu"
-
 
 def write_result(folder: Path, result: PairResult) -> None:
     """Write a pair's result into its folder. Raises OSError that names a file which cannot be written."""
@@ -295,7 +292,7 @@ def open_suite(
     options: Options,
     show: Show,
     say: Say = aloud,
-    claim: lock.Claim = lock.unclaimed,
+    claim: Claim = lambda uuid: None,
     began: float | None = None,
     beside: Callable[[list[Pair]], list[Pair]] = list,
 ) -> Suite:

@@ -15,7 +15,7 @@ from pathlib import Path
 
 from pydantic import TypeAdapter
 
-from common.python.base.lock import CPU, Claim, unclaimed
+from common.python.base.lock import CPU, Claim
 from common.python.base.machine import Machine
 from common.python.base.paths import build_folder
 from common.python.base.text import counted
@@ -122,7 +122,7 @@ def verify(
     build: bool = True,
     execute: bool = True,
     view: LiveView = SILENCE,
-    claim: Claim = unclaimed,
+    claim: Claim = lambda uuid: None,
     again: bool = False,
 ) -> Report:
     """Check the pairs that the targets name, and their chapters; `claim` locks a GPU, `again` proves all anew.

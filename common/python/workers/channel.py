@@ -39,9 +39,7 @@ class Channel:
             found = json.loads(self._line(time.monotonic() + max(timeout_s, 0.0)))
         except (ValueError, RecursionError) as error:
             raise Forged from error
-        if not isinstance(found, dict) or found.get(WORD) != self._word:
-            raise Forged
-        if sum(key in found for key in ("value", "error")) != 1:
+        if not isinstance(found, dict) or found.get(WORD) != self._word or ("value" in found) is ("error" in found):
             raise Forged
         return found
 

@@ -40,7 +40,7 @@ class Commands:
         self.who = "workload"  # whose code is at work
         self.device = torch.device("cuda" if torch.cuda.is_available() else "cpu")
         self.prepares: dict[str, Prepare] = {}
-        self.prep: Preparation | None = None
+        self.prep: Any = None  # the Preparation of this round
         self.long = dict[str, float]()  # long steps, which need no warm-up
         self.held_bytes = defaultdict[tuple[str, str], list[float]](list)  # of each round, by variant and size
         self._dtypes = defaultdict[str, list[torch.dtype]](list)  # of every variant's outputs, by size
@@ -103,16 +103,11 @@ class Commands:
 
     def teeth(self) -> list[str]:
         """Corruptions of a right answer that the tolerance accepts."""
-        return toothless(self._prepared) if self._prepared.dtypes else []
+        return toothless(self.prep) if self.prep.dtypes else []
 
     def dtypes(self) -> list[str]:
         """What the baseline returned, and so every variant must."""
-        return [str(dtype).removeprefix("torch.") for dtype in self._prepared.dtypes]
-
-    @property
-    def _prepared(self) -> Preparation:
-        assert self.prep is not None
-        return self.prep
+        return [str(dtype).removeprefix("torch.") for dtype in self.prep.dtypes]
 
     def prepare(self, names: list[str], size: str) -> dict[str, Any]:
         """Begin a round: free the last one, draw inputs, prepare the variants."""
@@ -146,7 +141,7 @@ class Commands:
 
     def warm(self, names: list[str], limit_s: float, passes: int | None) -> int:
         """Warm up for `limit_s`, or `passes` times; the number of steps that one sample must hold."""
-        return self.sampler.warm(self._prepared, names, limit_s, passes)
+        return self.sampler.warm(self.prep, names, limit_s, passes)
 
     def block(self, order: list[str], count: int, probes: list[int], waken: bool) -> dict[str, Any]:
         """Take samples in this order; those at `probes` are proven as well.
@@ -154,11 +149,11 @@ class Commands:
         `waken` runs one step untimed first, for a process that has slept while others had their turn.
         """
         if waken:
-            self._prepared.variants[order[0]].step()
+            self.prep.variants[order[0]].step()
             settle(self.device)
         before, alone = pace_us(), self.sampler.on_device() or is_alone()
         waited = 0.0 if alone else waited_us()
-        taken = self.sampler.block(self._prepared, order, count, probes)
+        taken = self.sampler.block(self.prep, order, count, probes)
         waited = 0.0 if alone else waited_us() - waited
         return taken | {"paces": [before, pace_us()], "waited_us": max(0.0, waited)}
 
@@ -167,12 +162,12 @@ class Commands:
     ) -> dict[str, list[Proof]]:
         """Prove the prepared closures, the very ones that are timed; `dtypes` are the baseline's, where known."""
         if dtypes:
-            self._prepared.dtypes[:] = [getattr(torch, name) for name in dtypes]
-        return prove(self._prepared, names, when, trials, enough_s)
+            self.prep.dtypes[:] = [getattr(torch, name) for name in dtypes]
+        return prove(self.prep, names, when, trials, enough_s)
 
     def why(self, names: list[str], traces: str | None) -> dict[str, Any]:
         """Profile one step of each variant; traces, and memory snapshots, go to the folder `traces`, if named."""
-        prepared = [self._prepared.variants[name] for name in names]
+        prepared = [self.prep.variants[name] for name in names]
         groups = [[one] for one in prepared] if traces else [prepared]  # with `traces`, a trace for each variant
         found = dict[str, Why]()
         for group in groups:
@@ -182,7 +177,7 @@ class Commands:
             metrics = {one.name: metrics_of(one, self.device, self.at, one.name in long) for one in group}
             found |= why(group, self.device, trace, self.at, self.ranks, self.workload.isolated)
             for name, own in metrics.items():
-                found[name].metrics |= self.compiled.get((self.prepares[name], self._prepared.size_name), {}) | own
+                found[name].metrics |= self.compiled.get((self.prepares[name], self.prep.size_name), {}) | own
         if traces and self.workload.goal == "memory" and self.device.type == "cuda":
             for one in prepared:
                 write_snapshot(one.step, Path(traces) / f"{one.name}.memory.json")
@@ -193,9 +188,9 @@ class Commands:
 
         def timed_us(name: str) -> float:
             self.at(name, "timing on new inputs")
-            return self.sampler.step_us(self._prepared, name, self._prepared.variants[name].step)
+            return self.sampler.step_us(self.prep, name, self.prep.variants[name].step)
 
-        return run_trios(self._prepared, names, timed_us, limit_s)
+        return run_trios(self.prep, names, timed_us, limit_s)
 
 
 def failure(error: VariantError) -> dict[str, Any]:
@@ -220,8 +215,7 @@ def workload_of(baseline: str, ranks: Ranks) -> Workload:
             raise Rejected("gpus must stand in the baseline's `workload = Workload(...)` as a number")
     except Exception as error:
         raise VariantError(name, error) from error
-    workload: Workload = loaded.workload
-    return workload
+    return loaded.workload
 
 
 def prepare_of(module: str, workload: Workload) -> Prepare:
@@ -237,8 +231,7 @@ def prepare_of(module: str, workload: Workload) -> Prepare:
         raise Rejected("its workload is not its baseline's: import it from there (`import workload as workload`)")
     if not callable(getattr(loaded, "prepare", None)):
         raise Rejected("it has no `prepare`: a function of the inputs that returns a step")
-    prepare: Prepare = loaded.prepare
-    return prepare
+    return loaded.prepare
 
 
 def cost_of(workload: Workload, baseline: str, shape: dict[str, Any]) -> list[Cost]:

@@ -28,7 +28,7 @@ def one_step(asked: dict[str, Any], scratch: Path) -> dict[str, str]:
     bench = Commands(Path(asked["root"]), scratch, asked, lambda who, what: print(f"{who}: {what}", flush=True))
     failures: dict[str, str] = bench.load(asked["baseline"], asked["modules"], asked["size"])["failures"]
     failures |= bench.prepare([name for name in asked["modules"] if name not in failures], asked["size"])["failures"]
-    for name, variant in bench.prep.variants.items() if asked["marked"] and bench.prep else ():
+    for name, variant in bench.prep.variants.items() if asked["marked"] else ():
         variant.step()
         settle(bench.device)
         with torch.cuda.nvtx.range(mark(name)):

@@ -64,10 +64,7 @@ class Board:
         for line in (0, *self.ranks):
             log = self.log(line)
             if log.exists() and log.stat().st_size > LOG_BYTES:
-                with log.open("rb") as file:
-                    file.seek(-LOG_BYTES, os.SEEK_END)
-                    end = file.read()
-                log.write_bytes(b"[the start is left out]\n" + end)
+                log.write_text(f"[the start is left out]\n{self.tail(line, LOG_BYTES)}", "utf-8")
 
     def place(self, line: int) -> str:
         """Where in its own file a variant was, if the end of the log has the stack."""
