@@ -34,8 +34,7 @@ from common.python.performance_targets import Peaks, datasheet_peaks
 from common.python.proof.preparation import VariantError
 from common.python.report.rows import pair_line, suite_table
 from common.python.requirements import Requirements
-from common.python.run.session import Session
-from common.python.run.settings import Settings
+from common.python.run.session import Session, Settings
 from common.python.run.variant_status import Roster, new_result
 from common.python.stats.sampling_plan import BUDGET_S
 from common.python.timing.telemetry import Monitor

@@ -30,7 +30,7 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
 def measured(tmp_path_factory: pytest.TempPathFactory) -> Survey:
     """The peaks of this GPU, measured once for all tests, or those of the artifacts folder in BENCHMARK_PEAKS."""
     from common.python.peaks.survey import survey
-    from common.python.workers.probe import open_machine
+    from common.python.workers.process import open_machine
 
     folder = tmp_path_factory.mktemp("peaks")
     here, found = open_machine(ROOT, folder)

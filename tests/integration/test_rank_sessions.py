@@ -17,8 +17,7 @@ from small_tree import Tree, late_s, nothing_left, row
 from common.python.base.results import PairResult, Telemetry, VariantResult
 from common.python.corpus.discovery import Pair, find_pairs
 from common.python.run.options import Options
-from common.python.run.session import Session
-from common.python.run.settings import Settings
+from common.python.run.session import Session, Settings
 from common.python.run.suite import open_suite
 from common.python.run.variant_status import Roster, new_result
 from common.python.workers.launch import Launch

@@ -7,8 +7,7 @@ from small_tree import HONEST, NOTE_PROCESS, WRONG, Tree, doing, judged_again, r
 
 from common.python.base.results import CONTROL, PairResult
 from common.python.corpus.discovery import Pair
-from common.python.run.session import PROBES
-from common.python.run.settings import Settings
+from common.python.run.session import PROBES, Settings
 from common.python.workers.process import Worker
 from common.python.workers.worker_pool import WorkerPool
 

@@ -18,7 +18,7 @@ from common.python.corpus.discovery import Pair, find_pairs
 from common.python.profile import nsight
 from common.python.profile.nsight import NO_TIME, Uncaptured, base_name, profile, speed_of_light
 from common.python.report.markdown import pair_markdown
-from common.python.run.settings import Settings
+from common.python.run.session import Settings
 from common.python.run.variant_status import new_result
 
 NCU = 'case "$1" in --import) cat "$HERE/table.csv";; *) printf report > "$2.ncu-rep";; esac'

@@ -13,8 +13,7 @@ from common.python.corpus.discovery import select, survey
 from common.python.performance_targets import Peaks, limit, total
 from common.python.report.artifacts import read_run
 from common.python.report.rows import time_text
-from common.python.workers.probe import START_LIMIT_S
-from common.python.workers.process import WorkerError, one_worker
+from common.python.workers.process import START_LIMIT_S, WorkerError, one_worker
 from tools.cli.estimating import find_gpu
 
 COLUMNS = ("pair", "FLOP/B", "bound by", "at least", "measured", "% of limit")

@@ -16,8 +16,7 @@ from common.python.base.text import clean, text_table, wide_console
 from common.python.corpus.discovery import find_pairs
 from common.python.peaks.survey import peaks_for_run
 from common.python.report.rows import LOUD
-from common.python.workers.probe import open_machine
-from common.python.workers.process import WorkerError
+from common.python.workers.process import WorkerError, open_machine
 from tools.cli.exits import DONE, FAILED, NOTHING, claims, told
 from tools.selftest import cheats, others, truth
 from tools.selftest.promises import NAMES, Name, Report

@@ -13,7 +13,7 @@ from typing import Literal
 from common.python.base.machine import Machine
 from common.python.base.results import Interval, PairResult, Verdict
 from common.python.run.session import Session as HarnessSession
-from common.python.run.settings import Settings
+from common.python.run.session import Settings
 from common.python.run.variant_status import assign
 from common.python.stats.host_pace import MOST_PACE, is_crowded
 from common.python.stats.intervals import compare, verdict

@@ -33,8 +33,7 @@ from common.python.cuda import CudaError, compile_source
 from common.python.report.live_view import SILENCE, LiveView
 from common.python.requirements import Requirements, arch_of, cuda_targets, unmet
 from common.python.workers.parallel import at_once
-from common.python.workers.probe import START_LIMIT_S
-from common.python.workers.process import WorkerError, one_worker, warm_up_forkserver
+from common.python.workers.process import START_LIMIT_S, WorkerError, one_worker, warm_up_forkserver
 
 TARGETS = ("sm_80", "sm_89", "sm_90a", "sm_100a", "sm_103a", "sm_120a", "sm_121a")
 LIMIT_S = 300  # for a Triton variant and one architecture; a kernel takes a second or two

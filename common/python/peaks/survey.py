@@ -21,8 +21,7 @@ from common.python.peaks.display import peak_line, show
 from common.python.peaks.store import BETWEEN_GPUS, NO_GPU, RESOURCE_OF, Curve, Peak, Survey
 from common.python.performance_targets import Peaks, datasheet_peaks
 from common.python.workers.launch import ONE_HOST
-from common.python.workers.probe import START_LIMIT_S, open_machine
-from common.python.workers.process import Worker, WorkerError
+from common.python.workers.process import START_LIMIT_S, Worker, WorkerError, open_machine
 
 PEAK_LIMIT_S = 60.0
 TRIES = 3  # at a peak that another process may have disturbed

@@ -6,20 +6,21 @@ import random
 import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass, field
+from dataclasses import asdict, dataclass, field
 from typing import Any
 
 from common.python.base.machine import crowding
 from common.python.base.results import AFTER, BEFORE, CONTROL, Block, Cost, PairResult, Trio, Why
 from common.python.corpus.discovery import Pair
-from common.python.performance_targets import total
-from common.python.run.settings import Settings
+from common.python.performance_targets import Peaks, total
+from common.python.profile.nsight import StepSettings
 from common.python.run.variant_status import Roster
 from common.python.stats import sampling_plan, timing_sanity
 from common.python.stats.host_pace import pace_deviation, usual_pace_us
 from common.python.stats.verdict import enough, judge
-from common.python.timing.telemetry import harmful, worst
-from common.python.workers.process import WorkerError, end_all
+from common.python.timing.telemetry import Monitor, harmful, worst
+from common.python.workers.launch import ONE_HOST, Launch
+from common.python.workers.process import Worker, WorkerError, end_all
 from common.python.workers.worker_pool import WorkerPool
 
 FIRST_WARM_S = 0.03  # of warming up before the first round; before the others each variant runs once
@@ -27,6 +28,36 @@ LOOK_S = 0.03  # between two readings of the GPU's clocks and heat, each of whic
 APART = "the variants do not fit in memory together: each ran alone, in its own process"
 PROBES = 2  # rounds in which a sample of each variant is proven while it is timed
 FOLLOWER_PATIENCE = 2.0  # of a pair's time limit, since the leading host may still be at its previous pair
+
+
+@dataclass(frozen=True)
+class Settings(StepSettings):
+    """How a session is run. Times in seconds; iterations and warmup, if given, fix the counts for each variant."""
+
+    budget_s: float = sampling_plan.BUDGET_S
+    iterations: int | None = None
+    warmup: int | None = None
+    cold_start: bool = False
+    peaks: Peaks | None = None
+    monitors: tuple[Monitor, ...] = ()  # of the pair's GPUs on this host, by rank
+    launch: Launch = ONE_HOST
+    prove_at: tuple[str, ...] = ("test",)  # sizes to prove at before anything is timed
+    earlier: Sequence[PairResult] = ()  # what this suite has kept so far
+
+    def hire(self, pair: Pair, index: int = 0, fresh: bool = False, name: str = "") -> Worker:
+        """Start a worker of this pair, where the variant `name` of it runs."""
+        variant = pair.variant(name)
+        told = {
+            "seed": self.seed,
+            "gpu": self.device != "cpu",
+            "reproducible": self.reproducible,
+            "ranks": self.launch.ranks_here(pair.gpus),
+            "launch": asdict(self.launch),
+            "python": variant.python,
+            "run_id": f"{pair.key}, worker {index}",  # by which the launchers of several hosts find each other
+        }
+        log, scratch = self.folder / "logs" / f"worker{index}.log", self.scratch / f"worker{index}"
+        return Worker(variant.root, scratch, log, told, fresh)
 
 
 @dataclass(eq=False)

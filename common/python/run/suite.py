@@ -33,13 +33,12 @@ from common.python.report.markdown import pair_markdown, summary_csv, summary_ma
 from common.python.run import resume
 from common.python.run.options import Options
 from common.python.run.proof_cache import note_of, noted_at, take_note
-from common.python.run.session import APART, Session
-from common.python.run.settings import Settings
+from common.python.run.session import APART, Session, Settings
 from common.python.run.variant_status import assign, compile_cuda
 from common.python.stats.verdict import lacked_memory
 from common.python.timing.telemetry import Monitor
 from common.python.workers.parallel import at_once, room
-from common.python.workers.probe import open_machine
+from common.python.workers.process import open_machine
 
 PAIR_LIMIT_S = 120.0
 TIME_UP = "the suite's time was up"

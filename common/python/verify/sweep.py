@@ -26,14 +26,13 @@ from common.python.corpus.discovery import Pair, Variant, select, survey
 from common.python.report.live_view import SILENCE, LiveView
 from common.python.requirements import Requirements, unmet
 from common.python.run.proof_cache import note_of, take_note
-from common.python.run.session import Session
-from common.python.run.settings import Settings
+from common.python.run.session import Session, Settings
 from common.python.run.suite import PAIR_LIMIT_S
 from common.python.run.variant_status import Roster, missing, new_result
 from common.python.verify.static_checks import Check, Problem, check_results, check_sources, line_of
 from common.python.workers.launch import ONE_HOST
 from common.python.workers.parallel import at_once, room
-from common.python.workers.probe import open_machine
+from common.python.workers.process import open_machine
 
 GPU_SHARE_GIB = 32.0  # of GPU memory for a pair at `bench` size with its float64 reference
 SEED = 0  # the same inputs each time, so that only a change of code changes the outcome

@@ -16,8 +16,9 @@ import signal
 import sys
 import tempfile
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
+from dataclasses import replace
 from functools import partial
 from multiprocessing import forkserver, resource_tracker
 from multiprocessing.connection import Connection
@@ -25,11 +26,14 @@ from pathlib import Path
 from typing import Any
 
 from common.python.base.interrupt import sheltered
+from common.python.base.machine import Machine, crowding, machine
 from common.python.base.reaper import children, parent_of, split
+from common.python.corpus.discovery import Pair
 from common.python.workers.channel import Channel, Forged
 from common.python.workers.interpreter import OtherPython
 from common.python.workers.worker_status import Board, how_ended, speak_into
 
+START_LIMIT_S = 120.0  # for the first worker, whose server imports torch
 DUMP_S = 0.3  # time for a hung worker to write its stack before it is killed
 STOP_S = 5.0
 CLOSE_S = 1.0  # an idle worker ends within milliseconds once its connection is closed; a CUDA context takes 0.2 s
@@ -208,6 +212,30 @@ def _main(connection: Connection, root: str, scratch: str, log: str, state: str,
 
 
 # The server that workers are forked from.
+
+
+def open_machine(
+    root: Path, folder: Path, pairs: Iterable[Pair] = (), reproducible: bool = False
+) -> tuple[Machine, dict[str, Any]]:
+    """This machine as a worker can use it, and what a worker's `describe` tells; its workers are to hold these pairs.
+
+    Raises RuntimeError if no worker starts.
+    """
+    host = machine()
+    if not host.gpus:
+        os.environ["TRITON_INTERPRET"] = "1"  # read by triton when a worker imports it
+    os.environ.setdefault("TORCHINDUCTOR_COMPILE_THREADS", "1")  # no pool of compilers beside what is timed
+    home = Path(os.environ.get("TRITON_HOME") or Path.home())
+    os.environ.setdefault("TRITON_CACHE_DIR", str(home / ".triton" / "cache"))  # Inductor would move it in each process
+    compiling = any(variant.uses_torch_compile or variant.autotunes for pair in pairs for variant in pair.variants)
+    further = COMPILERS if compiling and host.gpus else INDUCTOR
+    warm_up_forkserver(*([further] if compiling or host.gpus or reproducible else []))
+    try:
+        with one_worker(root, folder / "logs" / "describe.log") as worker:
+            found = dict(worker.call("describe", START_LIMIT_S * crowding()))
+    except WorkerError as error:
+        raise RuntimeError(f"no worker could be started: {error.reason}\n{worker.log_tail()}") from error
+    return host if found["device"] != "cpu" else replace(host, gpus=[]), found
 
 
 def warm_up_forkserver(*further: str) -> None:
