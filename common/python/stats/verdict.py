@@ -8,18 +8,8 @@ from typing import Any
 
 from common.python.base.results import CONTROL, Block, ClockName, Cost, Interval, PairResult, VariantResult, Verdict
 from common.python.performance_targets import Peaks, datasheet_peaks, impossible, limit, rates
+from common.python.stats import intervals
 from common.python.stats.host_pace import MOST_PACE, SLOW_HOST, discard_slow_host, pace_deviation, pace_reach
-from common.python.stats.intervals import (
-    another_run,
-    compare,
-    control_ok,
-    half_width,
-    interval,
-    round_log_ratios,
-    spread,
-    verdict,
-    widened,
-)
 from common.python.stats.sampling_plan import FEWEST_ROUNDS, MOST_ROUNDS, PRECISE, ROUNDS
 from common.python.stats.timing_sanity import too_noisy, undecided, untrue
 
@@ -90,10 +80,10 @@ def enough(result: PairResult, names: Sequence[str], rounds: int, late: bool) ->
     discard_slow_host(result)
     baseline, clock = f"baseline_{result.name}", result.clock or "device"
     control = _control(result)
-    if control is not None and not control_ok(control) and rounds < (ROUNDS if late else MOST_ROUNDS):
+    if control is not None and not intervals.control_ok(control) and rounds < (ROUNDS if late else MOST_ROUNDS):
         return False
-    intervals = [compare(result.blocks, baseline, name, clock) for name in names]
-    return late or all(found is not None and half_width(found) < PRECISE for found in intervals)
+    found = [intervals.compare(result.blocks, baseline, name, clock) for name in names]
+    return late or all(ratio is not None and intervals.half_width(ratio) < PRECISE for ratio in found)
 
 
 def times(blocks: list[Block], variant: str, clock: ClockName) -> list[float]:
@@ -114,8 +104,8 @@ def _phases(result: PairResult) -> list[Cost]:
 
 
 def _describe(row: VariantResult, result: PairResult) -> None:
-    row.device = spread(times(result.blocks, row.name, "device"))
-    row.wall = spread(times(result.blocks, row.name, "end_to_end"))
+    row.device = intervals.spread(times(result.blocks, row.name, "device"))
+    row.wall = intervals.spread(times(result.blocks, row.name, "end_to_end"))
     main = result.spread(row)
     if main is None:
         return
@@ -161,12 +151,12 @@ def _ratio(
 ) -> Interval | None:
     """Time over time; where the host has a part in the times, with an interval that another run would fall into too."""
     blocks, clock = result.blocks if blocks is None else blocks, result.clock or "device"
-    ratios = round_log_ratios(blocks, above.name, below.name, clock)
+    ratios = intervals.round_log_ratios(blocks, above.name, below.name, clock)
     if len(ratios) < 2:  # one that failed has no times
         return None
     shares = host_share(blocks, above, clock), host_share(blocks, below, clock)
     if clock == "device" and not any(shares):
-        return interval(ratios)
+        return intervals.interval(ratios)
     spares = [spare(result, row) for row in (above, below)]
     known = math.inf not in spares
 
@@ -174,11 +164,11 @@ def _ratio(
         return [min(share * pace, most if known else math.inf) for share, most in zip(shares, spares)]
 
     deviation = pace_deviation([result]) if result.pace_deviation is None else result.pace_deviation
-    found = another_run(ratios, PACE_PART * max(moved(deviation)))
+    found = intervals.another_run(ratios, PACE_PART * max(moved(deviation)))
     faster, slower = pace_reach(blocks, result.best_pace_us, result.usual_pace_us)
     bends = [most / share for share, most in zip(shares, spares) if share]  # paces beyond which a side gains no more
     apart = [abs(one - other) for one, other in (moved(min(pace, faster)) for pace in (faster, *bends))]
-    return found and widened(found, max(*apart, abs(shares[0] - shares[1]) * slower))
+    return found and intervals.widened(found, max(*apart, abs(shares[0] - shares[1]) * slower))
 
 
 def spare(result: PairResult, row: VariantResult) -> float:
@@ -254,8 +244,8 @@ def _verdict(row: VariantResult, result: PairResult, peaks: Peaks | None) -> Ver
         return "inconclusive"
     if result.goal == "memory":
         gain = result.gain(row)
-        return OF_MEMORY.get(said := verdict(gain), said)
-    return verdict(row.speedup) if row.speedup.rounds >= FEWEST_ROUNDS else "inconclusive"
+        return OF_MEMORY.get(said := intervals.verdict(gain), said)
+    return intervals.verdict(row.speedup) if row.speedup.rounds >= FEWEST_ROUNDS else "inconclusive"
 
 
 def _pair_row(result: PairResult) -> None:
