@@ -2,8 +2,11 @@
 
 import ast
 import difflib
+import json
 import os
 import re
+import shutil
+import subprocess
 import tempfile
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import ExitStack, contextmanager
@@ -11,16 +14,33 @@ from dataclasses import replace
 from pathlib import Path
 
 from common.python.base import manifest
-from common.python.base.machine import machine
+from common.python.base.machine import crowding, machine
 from common.python.base.manifest import git
+from common.python.base.toolkit import ROOT
 from common.python.corpus.discovery import Pair, Variant, bindings, called, read_variant
 from common.python.corpus.targets import Folder, TargetError, quoted
-from common.python.workers.interpreter import look_into
+from common.python.workers.interpreter import IMPORT
+from common.python.workers.process import START_LIMIT_S
 
 PREFIX = "benchmark-against-"  # of a worktree's folder; the number of the process that made it follows
 NO_HOOKS = ("-c", "core.hooksPath=/dev/null")
 TOLD = ("torch", "triton", "python")  # the first that differs names the rungs of another Python
 MOST_TOLD = 400  # characters of a difference
+NEEDED = ("torch", "numpy", "pydantic")
+ASK = """
+said, lacks = {"parent": os.getppid()}, []
+for name in json.loads(sys.argv[2]):
+    try:
+        importlib.import_module(name)
+    except Exception as error:
+        lacks.append(name)
+if not lacks:
+    importlib.import_module("common.python.workers.commands")
+    from common.python.base.manifest import versions
+    said |= {"versions": versions(), "gpu": sys.modules["torch"].cuda.is_available()}
+print()
+print(json.dumps(said | {"lacks": lacks}))
+"""
 
 
 def with_refs(pairs: list[Pair], ref: str, stack: ExitStack, say: Callable[[str], None]) -> list[Pair]:
@@ -71,6 +91,33 @@ def with_python(pairs: list[Pair], python: str) -> list[Pair]:
         refs = [replace(_named(rung, end, f"in {told['there']}"), python=path) for rung in rungs]
         found.append(Pair(pair.folder, pair.name, pair.variants + refs, pair.literals, [note]))
     return found
+
+
+def look_into(python: str) -> tuple[str, dict[str, str | None], bool]:
+    """The path of a Python, its versions as a manifest has them, and whether its torch sees a GPU.
+
+    Raises ValueError, in one line, where workers cannot be started with it.
+    """
+    found = shutil.which(python)
+    if found is None:
+        raise ValueError("is no executable file")
+    path, limit_s = os.path.abspath(found), START_LIMIT_S * crowding()
+    asked = [path, "-c", IMPORT + ASK, str(ROOT), json.dumps(NEEDED)]
+    try:
+        done = subprocess.run(asked, stdin=subprocess.DEVNULL, capture_output=True, timeout=limit_s, check=False)
+        told = json.loads((done.stdout.splitlines() or [b""])[-1]) if done.returncode == 0 else None
+    except subprocess.TimeoutExpired:
+        raise ValueError(f"does not import torch within {limit_s:.0f} s") from None
+    except (OSError, ValueError):
+        raise ValueError("is no Python") from None
+    if not isinstance(told, dict) or "lacks" not in told:
+        last = (done.stderr.decode(errors="replace").strip().splitlines() or ["it says nothing"])[-1]
+        raise ValueError(f"cannot import the harness: {last}")
+    if lacks := told["lacks"]:
+        raise ValueError(f"cannot import {' and '.join(lacks)}: install what is missing in its environment")
+    if told["parent"] != os.getpid():
+        raise ValueError("starts Python as a process of its own: name that Python itself")
+    return path, told["versions"], told["gpu"]
 
 
 def _named(rung: Variant, short: str, where: str) -> Variant:
