@@ -14,8 +14,9 @@ from rich.table import Table
 from rich.text import Text
 
 from common.python.base.results import VariantResult
-from common.python.base.text import clean, text_table, wide_console
+from common.python.base.text import clean
 from common.python.report.rows import bytes_text, time_text
+from common.python.report.tables import text_table, wide_console
 from common.python.stats.intervals import MARGIN
 
 Group = Literal["timing", "memory", "throughput", "profiler", "other"]

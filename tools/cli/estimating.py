@@ -11,7 +11,7 @@ import typer
 
 from common.python.base.hardware import DATASHEETS, datasheet
 from common.python.base.machine import GIB, machine
-from common.python.base.text import counted, text_table, wide_console
+from common.python.base.text import counted
 from common.python.corpus.targets import nearest, quoted
 from common.python.estimate.estimate import ARITHMETIC, USABLE, Board, Case, Estimate, Floor, Measured, splits, work
 from common.python.estimate.estimate import estimate as estimated
@@ -19,6 +19,7 @@ from common.python.estimate.model_shapes import SHAPES, Model, model_of, model_o
 from common.python.peaks import store
 from common.python.performance_targets import Peaks, datasheet_peaks, peak_text
 from common.python.report.rows import time_text
+from common.python.report.tables import text_table, wide_console
 from tools.cli.options import EstimateOptions
 
 RATES = ("fp64", "fp32", "tf32", "bf16", "fp16", "fp8", "fp4", "int8")  # of the resources that peaks are known by

@@ -8,11 +8,11 @@ from typing import Any
 import typer
 
 from common.python.base.results import Cost, PairResult
-from common.python.base.text import text_table, wide_console
 from common.python.corpus.discovery import select, survey
 from common.python.performance_targets import Peaks, limit, total
 from common.python.report.artifacts import read_run
 from common.python.report.rows import time_text
+from common.python.report.tables import text_table, wide_console
 from common.python.workers.process import START_LIMIT_S, WorkerError, one_worker
 from tools.cli.estimating import find_gpu
 

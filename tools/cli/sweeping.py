@@ -16,8 +16,8 @@ import typer
 
 from common.python.base.interrupt import SuiteTimeUp, interrupts
 from common.python.base.results import PairResult
-from common.python.base.text import text_table, wide_console
 from common.python.report.rows import blame, gain_text, if_known, time_text, verdict_text
+from common.python.report.tables import text_table, wide_console
 from common.python.run.options import Options
 from common.python.run.suite import open_suite
 from common.python.stats.verdict import lacked_memory

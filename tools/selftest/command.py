@@ -12,10 +12,11 @@ from rich.text import Text
 from common.python.base import manifest
 from common.python.base.interrupt import SuiteTimeUp
 from common.python.base.journal import new_folder, write
-from common.python.base.text import clean, text_table, wide_console
+from common.python.base.text import clean
 from common.python.corpus.discovery import find_pairs
 from common.python.peaks.survey import peaks_for_run
 from common.python.report.rows import LOUD
+from common.python.report.tables import text_table, wide_console
 from common.python.workers.process import WorkerError, open_machine
 from tools.cli.exits import DONE, FAILED, NOTHING, claims, told
 from tools.selftest import cheats, others, truth

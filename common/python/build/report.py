@@ -9,13 +9,14 @@ from pathlib import Path
 from common.python.base import manifest
 from common.python.base.hardware import KIB
 from common.python.base.journal import new_folder
-from common.python.base.text import clean, counted, text_table, wide_console
+from common.python.base.text import clean, counted
 from common.python.build.compilation import TARGETS, compile_pairs
 from common.python.build.kernel_use import KernelUse
 from common.python.build.record import ARCHS, Build, Compiled
 from common.python.corpus.discovery import choose
 from common.python.corpus.targets import TargetError
 from common.python.report.live_view import LiveView, aside
+from common.python.report.tables import text_table, wide_console
 
 
 def sweep(

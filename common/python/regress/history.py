@@ -13,10 +13,11 @@ from markupsafe import Markup
 from common.python.base.journal import write
 from common.python.base.manifest import git
 from common.python.base.results import Manifest, PairResult, Summary
-from common.python.base.text import clean, text_table, wide_console
+from common.python.base.text import clean
 from common.python.corpus.targets import CHAPTERS, homes
 from common.python.report.charts import history_chart
 from common.python.report.rows import time_text
+from common.python.report.tables import text_table, wide_console
 from common.python.report.templates import history_page
 from common.python.stats.intervals import MARGIN
 

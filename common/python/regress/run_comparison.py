@@ -10,11 +10,12 @@ import numpy as np
 from rich.table import Table
 
 from common.python.base.results import Interval, Manifest, PairResult, VariantResult, Verdict
-from common.python.base.text import clean, text_table, wide_console
+from common.python.base.text import clean
 from common.python.regress import environment
 from common.python.regress.runs import round_log_times
 from common.python.report.artifacts import Run, read_run
 from common.python.report.rows import gain_text, if_known, interval_text, time_text, verdict_text
+from common.python.report.tables import text_table, wide_console
 from common.python.stats.intervals import MARGIN, of_logs, round_log_ratios, t_95, verdict
 
 WARNING = (

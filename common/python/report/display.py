@@ -8,11 +8,12 @@ from rich.console import Console, Group
 from rich.text import Text
 
 from common.python.base.results import PairResult, Summary
-from common.python.base.text import clean, text_table
+from common.python.base.text import clean
 from common.python.corpus.targets import CHAPTERS, homes
 from common.python.report import rows
 from common.python.report.live_view import LiveView
 from common.python.report.markdown import times
+from common.python.report.tables import text_table
 
 
 class Display(LiveView):

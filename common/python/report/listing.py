@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from common.python.base.machine import Machine
-from common.python.base.text import clean, counted, wide_console
+from common.python.base.text import clean, counted
 from common.python.corpus.discovery import Pair, Variant, select, survey
 from common.python.corpus.targets import CHAPTERS, Folder, Target
 from common.python.requirements import Requirements, unmet
@@ -202,6 +202,8 @@ def _print_pair(pair: Pair) -> None:
     """
     from rich.columns import Columns
     from rich.text import Text
+
+    from common.python.report.tables import wide_console
 
     console, baseline, rows = wide_console(), pair.baseline, [[variant] for variant in pair.variants]
     if baseline and len(rows) > 1 and console.width >= 2 * LEAST_COLUMNS:

@@ -10,7 +10,8 @@ from rich.progress_bar import ProgressBar
 from rich.table import Table
 from rich.text import Text
 
-from common.python.base.text import clean, wide_console
+from common.python.base.text import clean
+from common.python.report.tables import wide_console
 
 SILENT_S = 30.0  # after this long without output, a pipe gets a line of progress
 BAR_WIDTH = 40

@@ -15,7 +15,8 @@ from rich.table import Table
 from rich.text import Text
 
 from common.python.base.results import Interval, PairResult, VariantResult, Why
-from common.python.base.text import clean, counted, text_table
+from common.python.base.text import clean, counted
+from common.python.report.tables import text_table
 from common.python.stats.intervals import MARGIN, verdict
 
 T = TypeVar("T")
