@@ -100,7 +100,6 @@ def versions() -> dict[str, str | None]:
 
 @functools.cache
 def version_of(package: str) -> str | None:
-    """The installed version of a package; None if it is not installed."""
     try:
         return importlib.metadata.version(package)
     except importlib.metadata.PackageNotFoundError:

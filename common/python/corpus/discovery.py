@@ -84,7 +84,6 @@ class Pair:
 
     @property
     def chapter(self) -> str:
-        """The name of its folder."""
         return self.folder.name
 
     @property

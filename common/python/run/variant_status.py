@@ -20,9 +20,6 @@ from common.python.requirements import arch_of, unmet
 from common.python.workers.launch import ONE_HOST, Launch
 from common.python.workers.parallel import at_once
 
-# What replaces the needs that only a GPU meets.
-NO_GPU: dict[str, Any] = {"gpus": 0, "sm": 0, "targets": (), "memory_gib": 0.0}
-
 
 def assign(pair: Pair, machine: Machine, device: str, launch: Launch = ONE_HOST) -> "Roster":
     """Who can be timed here, who can only be proven, and a row for each, with the reason where it is neither."""
@@ -93,7 +90,8 @@ def _try_to_compile(named: tuple[Path, str]) -> None:
 def _arch(variant: Variant, machine: Machine, gpu: bool) -> str | None:
     """What a CUDA variant is compiled for: the GPU, or without one the first that it is for; None if it lacks more."""
     required = variant.required
-    if unmet(required if gpu else replace(required, **NO_GPU), machine):
+    without_gpu = replace(required, gpus=0, sm=0, targets=(), memory_gib=0.0)
+    if unmet(required if gpu else without_gpu, machine):
         return None
     if gpu:
         return arch_of(machine.gpus[0].sm)

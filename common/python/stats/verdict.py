@@ -89,9 +89,8 @@ def enough(result: PairResult, names: Sequence[str], rounds: int, late: bool) ->
 def times(blocks: list[Block], variant: str, clock: ClockName) -> list[float]:
     """Every time of a variant on a clock, in the order taken, discarded blocks left out; microseconds."""
     kept = [block for block in blocks if block.discarded is None]
-    on_device = [s.device_us for block in kept for s in block.samples if s.variant == variant]
-    on_wall = [s.wall_us for block in kept for s in [*block.samples, *block.walls] if s.variant == variant]
-    return [time for time in (on_device if clock == "device" else on_wall) if time is not None]
+    samples = [s for block in kept for s in (block.samples if clock == "device" else [*block.samples, *block.walls])]
+    return [us for s in samples if s.variant == variant and (us := intervals.headline(s, clock)) is not None]
 
 
 def lacked_memory(result: PairResult) -> bool:
@@ -196,7 +195,7 @@ def host_share(blocks: Sequence[Block], row: VariantResult, clock: ClockName) ->
     samples = [s for block in blocks if block.discarded is None for s in block.samples if s.variant == row.name]
     if clock == "device" and 2 * sum(s.late for s in samples) <= len(samples):
         return 0.0
-    times_us = [(s.host_us, s.device_us if clock == "device" else s.wall_us) for s in samples]
+    times_us = [(s.host_us, intervals.headline(s, clock)) for s in samples]
     share = median([min(1.0, host_us / us) for host_us, us in times_us if us])
     main = row.device if clock == "device" else row.wall
     if row.why and row.why.syncs and row.why.busy_us and main:

@@ -44,11 +44,9 @@ class WorkerPool:
             raise
 
     def left_s(self) -> float:
-        """Seconds left of the limit."""
         return self._deadline - time.monotonic()
 
     def pids(self) -> set[int]:
-        """All processes of the workers."""
         return {pid for worker, _ in self._workers for pid in worker.pids()}
 
     def first(self, command: str, **arguments: Any) -> Any:

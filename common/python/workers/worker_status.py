@@ -38,7 +38,6 @@ class Board:
         self.ranks = range(1, 1 + ranks)  # the lines of ranks
 
     def say(self, line: int, who: str, what: str, rank: int | str = "") -> None:
-        """Write this process's line."""
         text = f"{os.getpid()}|{who}|{what}|{rank}".encode()[:LINE_BYTES].ljust(LINE_BYTES)
         os.pwrite(self._file.fileno(), text, line * LINE_BYTES)
 
@@ -51,7 +50,6 @@ class Board:
         return self._log if line == 0 else self._log.with_suffix(f".rank{line - 1}.log")
 
     def tail(self, line: int, characters: int = TAIL) -> str:
-        """The end of a log."""
         log = self.log(line)
         if not log.exists():
             return ""
