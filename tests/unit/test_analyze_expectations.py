@@ -160,14 +160,3 @@ def test_bad_input_is_one_line_and_exit_code_2(settled: Place, words: tuple[str,
     code, _, err = settled.analyze(*words)
     assert (code, len(err)) == (2, 1)
     assert err[0].startswith(f"analyze_expectations: {told}")
-
-
-def test_a_run_of_a_foreign_chapter_writes_nowhere_else(place: Place) -> None:
-    stray = place.pair().model_copy(update={"chapter": "ch99"})
-    for day in (1, 2, 3):
-        place.run(day, stray)
-    before = place.files()
-    code, _, err = place.analyze("--update")
-    assert (code, len(err)) == (2, 1)
-    assert err[0].startswith("analyze_expectations: 'ch99' is no chapter (ch01 to ch20), nor a folder here with ")
-    assert place.files() == before

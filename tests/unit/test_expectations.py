@@ -102,6 +102,7 @@ def test_what_another_folder_is_expected_to_give_is_kept_beside_its_pairs_with_o
     one.result.chapter = "kernels"
     with pytest.raises(ValueError, match=r"'kernels' is no chapter \(ch01 to ch20\), nor a folder here"):
         expectations.record(tmp_path, [one], [str(folder)])
+    assert not list(folder.iterdir())
     (folder / "baseline_copy.py").touch()
     kept = folder / "expectations_h200.json"
     assert expectations.record(tmp_path, [one], [f"{folder}:copy"]) == [kept]
