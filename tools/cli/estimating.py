@@ -123,7 +123,6 @@ def measured_step(asked: EstimateOptions, case: Case) -> tuple[str, float] | Non
 
 
 def rows(estimate: Estimate) -> list[tuple[str, str, str]]:
-    """The lines of the table."""
     case, needed, took = estimate.case, estimate.gpus_needed, estimate.measured
     weights = (
         f"{estimate.parameters / 1e9:,.4g} billion parameters; a step reads {bytes_text(estimate.read_bytes)} of them"

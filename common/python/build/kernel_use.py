@@ -32,7 +32,6 @@ MATRIX: dict[Matrix, str] = {"tcgen05": r"\btcgen05\.mma\b", "wgmma": r"\bwgmma\
 
 
 def kernels_of(library: Library) -> list[KernelUse]:
-    """The kernels of a compiled .cu file."""
     return kernel_uses(library.log, library.path.with_suffix(".ptx").read_text())
 
 

@@ -50,7 +50,6 @@ class Work:
 
 
 def parameters(model: Model) -> int:
-    """All parameters."""
     return model.linear + model.head + model.embedding + model.vectors
 
 

@@ -134,8 +134,6 @@ def pcie_both_ways() -> Iterator[Way]:
 
 
 def repeated(call: Step) -> Step:
-    """A step that makes CALLS calls."""
-
     def step() -> None:
         for _ in range(CALLS):
             call()
