@@ -7,25 +7,17 @@ constexpr int THREADS = 256, WARPS = THREADS / 32;
 constexpr int EACH = 9;  // steps of a thread; odd, so that threads read different banks
 constexpr int TILE = EACH * THREADS;
 
-// How many rows have ended before step `step`: a row ends after its last number. A warp looks at 32 rows at a time.
-__device__ int rows_before(const int* __restrict__ ends, int rows, int count, int64_t step) {
-  int low = max(step - count, int64_t(0)), high = min(step, int64_t(rows));
-  while (low < high) {
-    const int part = (high - low + 31) / 32, last = low + (threadIdx.x % 32 + 1) * part - 1;
-    const bool ended = last < high && ends[last] <= step - last - 1;
-    low += __popc(__ballot_sync(~0u, ended)) * part;
-    high = min(high, low + part - 1);
-  }
-  return low;
-}
-
+// Which row each block begins with, and zeros in the result. Row r ends with step `end` = r + starts[r + 1], so that of
+// all steps from one end to the next the same number of rows has ended before.
 __global__ void __launch_bounds__(THREADS)
-    find_first_rows(const int* __restrict__ starts, int* __restrict__ first_rows, int rows, int count, int tiles) {
-  const int tile = blockIdx.x * WARPS + threadIdx.x / 32;
-  if (tile > tiles) return;
-  const int64_t total = int64_t(rows) + count, step = min(int64_t(tile) * TILE, total);
-  const int row = rows_before(starts + 1, rows, count, step);
-  if (threadIdx.x % 32 == 0) first_rows[tile] = row;
+    find_first_rows(const int* __restrict__ starts, int* __restrict__ first_rows, float* __restrict__ out, int rows,
+                    int64_t tiles) {
+  const int64_t row = int64_t(blockIdx.x) * THREADS + threadIdx.x;
+  if (row > rows) return;
+  const int64_t last = row > 0 ? row - 1 + starts[row] : -1;  // where the row before ends
+  const int64_t end = row < rows ? row + starts[row + 1] : tiles * TILE;
+  if (row < rows) out[row] = 0.0f;
+  for (int64_t tile = (last + TILE) / TILE; tile * TILE <= end && tile <= tiles; ++tile) first_rows[tile] = int(row);
 }
 
 // A sum that is not finished, and whether a row ended before it began: then nothing earlier belongs to it.
@@ -132,9 +124,7 @@ __global__ void __launch_bounds__(THREADS)
 extern "C" int multiply(const int* starts, const int* columns, const float* values, const float* x, int* first_rows,
                         float* out, int64_t rows, int64_t count, cudaStream_t stream) {
   const int64_t tiles = ceil_div(rows + count, TILE);
-  TRY(cudaMemsetAsync(out, 0, rows * sizeof(float), stream));
-  find_first_rows<<<ceil_div(tiles + 1, WARPS), THREADS, 0, stream>>>(starts, first_rows, int(rows), int(count),
-                                                                      int(tiles));
+  find_first_rows<<<ceil_div(rows + 1, THREADS), THREADS, 0, stream>>>(starts, first_rows, out, int(rows), tiles);
   TRY(cudaGetLastError());
   walk<<<tiles, THREADS, 0, stream>>>(starts, columns, values, x, first_rows, out, int(rows), int(count));
   return cudaGetLastError();

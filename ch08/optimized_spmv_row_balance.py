@@ -1,4 +1,4 @@
-"""Every thread takes nine steps of the path that merges rows with numbers: equal work, however long the rows are."""
+"""Each thread walks as many rows and numbers as any other; one pass over the ends of rows says where blocks begin."""
 
 from torch import Tensor, empty_like
 
