@@ -1,4 +1,4 @@
-"""Two terms in one instruction: pairs of fp16 are subtracted and added up, and go to fp32 every 32 terms."""
+"""One packed instruction makes two terms, of the form max(a - b, 0), and tensor cores add them up in fp32."""
 
 import torch
 from torch import Tensor
