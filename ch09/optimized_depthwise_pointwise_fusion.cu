@@ -1,6 +1,7 @@
-// A warp filters two columns of pixels in registers, four channels a lane; 64 filtered pixels go to the tensor cores.
+// A warp filters two columns of pixels in registers, four channels a lane, as pairs of 16 bits without widening them.
+// 64 filtered pixels at a time go to the tensor cores.
 // targets: sm_90a (wgmma exists on Hopper alone)
-// spills: the nine taps of four channels and the sums of a tile fill 168 registers; 56 bytes of the rest have no room
+// spills: the sums of a tile and the taps fill the 128 registers that four blocks leave; 16 bytes have no room
 #include <type_traits>
 
 #include "wgmma.cuh"
@@ -40,15 +41,19 @@ __device__ inline uint64_t descriptor_of(const Element* tile) {
   return descriptor(reinterpret_cast<const bf16*>(tile));
 }
 
-// Two neighbours, the first in the low half, to floats and back.
+// a * b + c of both halves.
 template <typename Element>
-__device__ inline float2 unpack(uint32_t pair) {
+__device__ inline uint32_t fma_pair(uint32_t a, uint32_t b, uint32_t c) {
+  uint32_t sum;
   if constexpr (std::is_same_v<Element, __half>) {
-    return __half22float2(*reinterpret_cast<const __half2*>(&pair));
+    asm("fma.rn.f16x2 %0, %1, %2, %3;" : "=r"(sum) : "r"(a), "r"(b), "r"(c));
   } else {
-    return {__uint_as_float(pair << 16), __uint_as_float(pair & 0xFFFF0000)};
+    asm("fma.rn.bf16x2 %0, %1, %2, %3;" : "=r"(sum) : "r"(a), "r"(b), "r"(c));
   }
+  return sum;
 }
+
+// Two numbers, the first in the low half.
 template <typename Element>
 __device__ inline uint32_t pack(float low, float high) {
   uint32_t pair;
@@ -65,7 +70,7 @@ constexpr int SPAN = 8, LINES = 8;      // a tile is 8 columns by 8 rows of pixe
 constexpr int ROWS = 28;                // of the image, which a block walks down
 constexpr int WIDE = 4;                 // channels of a lane
 constexpr int AHEAD = 4;                // rows whose way to the L2 cache has begun
-constexpr int BLOCKS = 3;               // a multiprocessor
+constexpr int BLOCKS = 4;               // a multiprocessor
 constexpr int TILE = SPAN * LINES;
 
 template <typename Element>
@@ -83,12 +88,6 @@ __device__ inline Line load_line(const uint2* first, int stride, bool inside, bo
   const uint2 zero = {0, 0};
   return {inside && has_left ? __ldg(first - stride) : zero, inside ? __ldg(first) : zero,
           inside && has_next ? __ldg(first + stride) : zero, inside && has_right ? __ldg(first + 2 * stride) : zero};
-}
-
-template <typename Element>
-__device__ inline void widen(float (&to)[WIDE], uint2 from) {
-  const float2 low = unpack<Element>(from.x), high = unpack<Element>(from.y);
-  to[0] = low.x, to[1] = low.y, to[2] = high.x, to[3] = high.y;
 }
 
 // The tile of filtered pixels times the weights, and its way out over the tile's own place.
@@ -160,11 +159,11 @@ __global__ void __launch_bounds__(GROUP_THREADS, BLOCKS)
     }
   }
   const bool real = lane * WIDE < channels;
-  float taps[9][WIDE] = {};
+  uint2 taps[9] = {};
   if (real) {
 #pragma unroll
     for (int i = 0; i < 9; ++i) {
-      widen<Element>(taps[i], *reinterpret_cast<const uint2*>(depthwise + i * channels + lane * WIDE));
+      taps[i] = *reinterpret_cast<const uint2*>(depthwise + i * channels + lane * WIDE);
     }
   }
   // Of tile's row m, whose m % 8 is the column, this thread writes 8 bytes: it always has the same two columns.
@@ -183,7 +182,7 @@ __global__ void __launch_bounds__(GROUP_THREADS, BLOCKS)
     const bool has_right = first + 2 < side;
     const uint2* from = reinterpret_cast<const uint2*>(x + (image + int64_t(top - 1) * side + first) * channels) + lane;
     const int last = min(bottom, side - 1);
-    float done[2][WIDE] = {}, here[2][WIDE] = {};
+    uint2 done[2] = {}, here[2] = {};
     Line next = load_line(from, stride, inside && top > 0, has_left, has_next, has_right);
 #pragma unroll 2
     for (int y = top - 1; y <= bottom; ++y) {
@@ -194,24 +193,22 @@ __global__ void __launch_bounds__(GROUP_THREADS, BLOCKS)
         const uint2* const far = from + (AHEAD - 1) * side * stride + (has_next ? lane : 0);  // 16 bytes a lane: both
         asm volatile("prefetch.global.L2 [%0];" ::"l"(far));
       }
-      float pixel[4][WIDE];
-#pragma unroll
-      for (int i = 0; i < 4; ++i) widen<Element>(pixel[i], line.at[i]);
       // A row ends the result of the row above, goes into its own, and begins that of the row below.
       // The first two end rows that are not this block's: their places are written again before they are read.
       const int ended = y - 1 - top, slot = ended & LINES - 1;
 #pragma unroll
       for (int c = 0; c < 2; ++c) {
-        float total[WIDE];
-#pragma unroll
-        for (int w = 0; w < WIDE; ++w) {
-          const float a = pixel[c][w], b = pixel[c + 1][w], d = pixel[c + 2][w];
-          total[w] = fmaf(d, taps[8][w], fmaf(b, taps[7][w], fmaf(a, taps[6][w], done[c][w])));
-          done[c][w] = fmaf(d, taps[5][w], fmaf(b, taps[4][w], fmaf(a, taps[3][w], here[c][w])));
-          here[c][w] = fmaf(d, taps[2][w], fmaf(b, taps[1][w], a * taps[0][w]));
-        }
-        *reinterpret_cast<uint2*>(mine[c] + slot * SPAN * 128) = {pack<Element>(total[0], total[1]),
-                                                                  pack<Element>(total[2], total[3])};
+        const uint2 a = line.at[c], b = line.at[c + 1], d = line.at[c + 2];
+        const auto add_row = [&](uint2 sum, int row) {
+          const uint2 *const by = taps + 3 * row;
+          sum.x = fma_pair<Element>(d.x, by[2].x, fma_pair<Element>(b.x, by[1].x, fma_pair<Element>(a.x, by[0].x, sum.x)));
+          sum.y = fma_pair<Element>(d.y, by[2].y, fma_pair<Element>(b.y, by[1].y, fma_pair<Element>(a.y, by[0].y, sum.y)));
+          return sum;
+        };
+        const uint2 total = add_row(done[c], 2);
+        done[c] = add_row(here[c], 1);
+        here[c] = add_row({0, 0}, 0);
+        *reinterpret_cast<uint2*>(mine[c] + slot * SPAN * 128) = total;
       }
       if (ended >= 0 && (slot == LINES - 1 || y == bottom)) {
         const int begun = ended - slot;
