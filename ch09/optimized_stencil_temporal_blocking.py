@@ -1,4 +1,4 @@
-"""A warp walks down the grid with the last two rows of eight sweeps in registers: memory is passed through twice."""
+"""Eight sweeps for each trip to memory, by blocks that all run at once, each with seven rows on their way to it."""
 
 import torch
 from torch import Tensor
