@@ -1,23 +1,26 @@
-// Loss-scaled updates as one graph: AdamW is the body of an IF node, whose condition a kernel sets.
+// Loss-scaled updates as one graph: AdamW is the body of an IF node, whose condition the last block of the check sets.
 #include "kernel.cuh"
 
 constexpr int THREADS = 256;
 constexpr int BLOCKS = 1024;  // at most; they stride over longer tensors
 constexpr float RATE = 1e-3f, DECAY = 0.1f, BETA1 = 0.9f, BETA2 = 0.999f, EPSILON = 1e-8f;
 
-// found becomes 1 if a gradient is infinite or not a number.
-__global__ void check(const float* gradients, int* found, int64_t n) {
+// Looks for gradients that are infinite or not a number. The last block to end decides: sound gradients count as an update,
+// others halve the scale of the loss from here on. state: blocks that have found one, and blocks that have ended; both
+// are 0 again at the end.
+__global__ void check(const float* gradients, int* state, float* scale, float* updates,
+                      cudaGraphConditionalHandle taken, int64_t n) {
   bool bad = false;
   for (int64_t i = blockIdx.x * THREADS + threadIdx.x; i < n; i += int64_t(gridDim.x) * THREADS) {
     bad |= !isfinite(gradients[i]);
   }
-  if (bad) *found = 1;  // whoever writes it writes the same
-}
-
-// One thread: sound gradients count as an update, others halve the scale of the loss from here on.
-__global__ void decide(int* found, float* scale, float* updates, cudaGraphConditionalHandle taken) {
-  const int sound = *found == 0;
-  *found = 0;
+  bad = __syncthreads_or(bad);
+  if (threadIdx.x > 0) return;
+  if (bad) atomicAdd(state, 1);
+  __threadfence();
+  if (atomicAdd(state + 1, 1) + 1 < int(gridDim.x)) return;
+  const int sound = atomicExch(state, 0) == 0;
+  state[1] = 0;
   if (sound) {
     *updates += 1.0f;
   } else {
@@ -55,10 +58,10 @@ cudaError_t add(cudaGraph_t graph, cudaGraphNode_t* after, void (*kernel)(Parame
 }
 
 // Leaves a graph in page-locked memory, for `replay` to run and `discard` to free. It has the addresses of all tensors,
-// so they must outlive it. gradients [count, n]; found is one number of scratch, which must be 0, and is so again
+// so they must outlive it. gradients [count, n]; state is two numbers of scratch, which must be 0, and are so again
 // after each replay.
 extern "C" int record(const float* gradients, float* parameters, float* means, float* squares, float* scale,
-                      float* updates, int* found, int count, int64_t n, int64_t* executable, cudaStream_t stream) {
+                      float* updates, int* state, int count, int64_t n, int64_t* executable, cudaStream_t stream) {
   cudaGraph_t graph;
   TRY(cudaGraphCreate(&graph, 0));
   cudaGraphNode_t last = nullptr;
@@ -66,8 +69,7 @@ extern "C" int record(const float* gradients, float* parameters, float* means, f
     const float* own = gradients + i * n;
     cudaGraphConditionalHandle taken;  // a value on the device, which each launch of the graph sets to 0 at its start
     TRY(cudaGraphConditionalHandleCreate(&taken, graph, 0, cudaGraphCondAssignDefault));
-    TRY(add(graph, &last, check, blocks_for(n), THREADS, own, found, n));
-    TRY(add(graph, &last, decide, 1, 1, found, scale, updates, taken));
+    TRY(add(graph, &last, check, blocks_for(n), THREADS, own, state, scale, updates, taken, n));
     cudaGraphNodeParams branch = {cudaGraphNodeTypeConditional};
     branch.conditional.handle = taken;
     branch.conditional.type = cudaGraphCondTypeIf;

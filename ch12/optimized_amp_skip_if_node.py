@@ -1,4 +1,4 @@
-"""All steps are one graph: the update is the body of an IF node, and a kernel on the device decides whether it runs."""
+"""An IF node in a CUDA graph holds the update; the last block of the check sets its condition, and no host looks."""
 
 import weakref
 from collections.abc import Callable
@@ -22,7 +22,7 @@ def prepare(
     gradients: Tensor, parameters: Tensor, means: Tensor, squares: Tensor, scale: Tensor, updates: Tensor
 ) -> Step:
     record, replay, discard = (load_cuda(__file__, name) for name in ("record", "replay", "discard"))
-    state, found = (parameters, means, squares, scale, updates), scale.new_zeros(1, dtype=torch.int32)
+    state, found = (parameters, means, squares, scale, updates), scale.new_zeros(2, dtype=torch.int32)
     executable = torch.empty(1, dtype=torch.int64, pin_memory=True)
     record(gradients, *state, found, *gradients.shape, executable)
     graph = int(executable)
