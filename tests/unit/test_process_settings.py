@@ -51,10 +51,11 @@ def test_a_change_is_named_and_put_back(told: str, monkeypatch: pytest.MonkeyPat
 
 
 def test_either_way_to_allow_tf32_is_seen_and_undone() -> None:
-    before, precision = settings(), torch.get_float32_matmul_precision()
+    before = settings()
     torch.backends.cuda.matmul.allow_tf32 = True
     assert put_back(before) == ["torch.backends.cuda.matmul.fp32_precision (none -> tf32)"]
-    assert torch.get_float32_matmul_precision() == precision
+    assert torch.get_float32_matmul_precision() == "highest"
+    assert not torch.backends.cuda.matmul.allow_tf32  # which raises where the two states contradict each other
 
 
 @pytest.mark.parametrize("name", ["TORCHINDUCTOR_CACHE_DIR", "_TORCHINDUCTOR_PYOBJECT_TENSOR_DATA_PTR"])

@@ -49,7 +49,6 @@ CUDNN = cast(Any, torch.backends.cudnn)
 ATTRIBUTES = {
     "torch.backends.cuda.matmul": (
         CUDA.matmul,
-        "fp32_precision",
         "allow_bf16_reduced_precision_reduction",
         "allow_fp16_reduced_precision_reduction",
         "allow_fp16_accumulation",
@@ -74,6 +73,12 @@ def _set_variables(before: dict[str, str]) -> None:
     os.environ.update(before)
 
 
+def _set_matmul_precision(before: str) -> None:
+    """Torch keeps it in two places, and raises where they contradict each other."""
+    torch.set_float32_matmul_precision("high" if before == "tf32" else "highest")
+    CUDA.matmul.fp32_precision = before
+
+
 def _compiler_config(module: str) -> dict[str, Any] | None:
     """None where nothing has imported it, which is slow."""
     if module not in sys.modules:
@@ -93,6 +98,7 @@ _SETTINGS: dict[str, Access] = {
     "the working directory": (os.getcwd, os.chdir),
     "the default dtype": (torch.get_default_dtype, torch.set_default_dtype),
     "the default device": (torch.get_default_device, lambda before: torch.set_default_device(None)),  # as at the start
+    "torch.backends.cuda.matmul.fp32_precision": (lambda: CUDA.matmul.fp32_precision, _set_matmul_precision),
     **{
         f"{label}.{name}": (partial(getattr, owner, name), partial(setattr, owner, name))
         for label, (owner, *names) in ATTRIBUTES.items()
