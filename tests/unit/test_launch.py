@@ -109,6 +109,7 @@ def rank(board: Board, line: int) -> None:
     _await_all(board)
 
 
+@pytest.mark.filterwarnings("error::ResourceWarning", "error::pytest.PytestUnraisableExceptionWarning")
 def test_no_rank_goes_on_before_the_last_was_forked(tmp_path: Path) -> None:
     (tmp_path / "state").touch()
     board = Board(tmp_path / "state", tmp_path / "log", ranks=3)

@@ -7,6 +7,7 @@ the stack of a process that crashed or was asked for it.
 import os
 import re
 import signal
+import weakref
 from pathlib import Path
 from typing import NamedTuple
 
@@ -35,6 +36,7 @@ class Board:
 
     def __init__(self, path: Path, log: Path, ranks: int = 0) -> None:
         self._log, self._file = log, path.open("r+b")
+        weakref.finalize(self, self._file.close)
         self.ranks = range(1, 1 + ranks)  # the lines of ranks
 
     def say(self, line: int, who: str, what: str, rank: int | str = "") -> None:
