@@ -214,6 +214,19 @@ def test_frozen_inputs_that_cannot_be_drawn_again_are_lost_and_who_overwrote_the
     assert told.value.who == "a"
 
 
+def test_a_lack_of_memory_for_a_frozen_input_is_told_of_who_overwrote_it(tmp_path: Path) -> None:
+    def inputs(draw: Draw, n: int) -> Inputs:
+        if prep.everyone:
+            raise torch.OutOfMemoryError("CUDA out of memory")
+        return {"x": draw.normal(n, n), "w": draw.normal(n, n)}
+
+    prep = Preparation(workload(inputs=inputs), {"n": 9}, "test", CPU, tmp_path, random.Random(5))
+    told = r"^input 'w' was overwritten and cannot be drawn again: OutOfMemoryError at .*: CUDA out of memory"
+    with pytest.raises(VariantError, match=told) as raised:
+        prep.prepare_all({"a": lambda x, w: w.zero_})
+    assert raised.value.who == "a"
+
+
 @pytest.mark.parametrize(
     ("change", "reason"),
     [

@@ -203,13 +203,16 @@ class Preparation:
         """Restore the frozen inputs and those of `kept`; the names of the inputs that had changed."""
         lost = [key for key, seen in self.frozen.items() if self._fingerprint(key) != seen]
         changed = [key for key in kept if not all(map(same, tensors(self.inputs[key]), tensors(kept[key])))] + lost
+        names = " and ".join(map(repr, changed))
         if lost:
             self.scratch.mkdir(parents=True, exist_ok=True)
-            with TemporaryDirectory(dir=self.scratch) as folder:
-                kept = self.draw(folder)[self.ranks.rank] | kept
+            try:
+                with TemporaryDirectory(dir=self.scratch) as folder:
+                    kept = self.draw(folder)[self.ranks.rank] | kept
+            except VariantError as error:  # such as too little memory for both
+                raise Rejected(f"input {names} was overwritten and cannot be drawn again: {error}") from error
         for key in changed:
             overwrite(self.inputs[key], kept[key], key)
-        names = " and ".join(map(repr, changed))
         if any(self._fingerprint(key) != self.frozen[key] for key in lost):
             raise Rejected(f"overwrote the input {names}; one seed gives `inputs` other values each time: it is lost")
         return names
