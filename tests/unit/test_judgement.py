@@ -196,6 +196,18 @@ def test_an_interval_wider_than_a_factor_of_three_shows_no_ratio_unless_it_gives
     assert (row(judged).speedup is None) == ("its speedup is anywhere from" in (judged.reason or "")) == noisy
 
 
+@pytest.mark.parametrize(("control", "compared"), [(100.0, True), (90.0, False)])
+def test_a_rung_is_compared_with_another_commits_unless_more_is_too_noisy_than_their_speedups(
+    control: float, compared: bool
+) -> None:
+    wide = [400.0, 25.0] * 4
+    result = pair({BASE: [100.0] * 8, OPT: wide, f"{OPT}@HEAD": [us * 1.1 for us in wide], CONTROL: control}, rounds=4)
+    result.variants[-1].role = "ref"
+    judged = judge(result, None)
+    assert {variant.verdict for variant in judged.variants[1:]} == {"too noisy"}
+    assert (row(judged).against is not None) == compared
+
+
 @pytest.mark.parametrize("crowded", [False, True])
 def test_blocks_in_which_threads_waited_for_a_core_give_no_ratio(crowded: bool) -> None:
     """On a busy machine a step of several threads takes as long as the other work lets them wait."""

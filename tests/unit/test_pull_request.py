@@ -128,8 +128,10 @@ def test_a_comment_has_only_what_is_not_the_same_and_the_smallest_loss_that_woul
 
 def test_a_comment_names_what_was_not_compared() -> None:
     failed, sm = refused("failed", "crash", "segfault"), refused("unsupported", "cluster", "needs sm_100")
-    noisy = compared("disturbed", SLOWER, verdict="too noisy", reason="other work")
-    text = said_of(failed, sm, noisy, compared("one", None, SAME), complete=False, not_run={"ch07:z": "time was up"})
+    noisy = compared("disturbed", None, verdict="too noisy", reason="other work")
+    steady = compared("steady", SAME, verdict="too noisy", reason="its speedup is anywhere")
+    pairs = (failed, sm, noisy, steady, compared("one", None, SAME))
+    text = said_of(*pairs, complete=False, not_run={"ch07:z": "time was up"})
     for line in (
         "- ch08:crash: failed: segfault",
         "- ch08:cluster: unsupported: needs sm_100",
@@ -137,9 +139,10 @@ def test_a_comment_names_what_was_not_compared() -> None:
         "- ch07:one optimized<span>@</span>abc: too noisy: anywhere",
         "- ch07:z: not run: time was up",
         "**Incomplete: the run stopped before its last pair.**",
-        "1 variant compared, each the same as at the base within 1%.",
+        "2 variants compared, each the same as at the base within 1%.",
     ):
         assert line in text.splitlines(), line
+    assert "steady" not in text
     assert "No variant was compared with the base." in said_of(failed)
     many = said_of(*(refused("failed", f"p{n}", "x" * 9_999) for n in range(300)))
     assert f"- and {300 - MOST_LINES} more" in many

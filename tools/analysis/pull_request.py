@@ -110,7 +110,8 @@ def comment_text(summary: Summary | None, left_out: Iterable[str], environment: 
 
 def told(summary: Summary) -> Iterator[str]:
     """What a run says of the variants that it compared with the base, and what it could not compare."""
-    compared = [(pair, row, row.against) for pair in summary.pairs for row in pair.variants if pair.trusted(row)]
+    pairs = [pair for pair in summary.pairs if pair.status != "failed" and pair.verdict != "invalid"]
+    compared = [(pair, row, row.against) for pair in pairs for row in pair.variants]
     known = [(pair, row, found, verdict(found)) for pair, row, found in compared if found]
     lines = [
         [pair.key, row.label, interval_text(found), OF_MEMORY.get(said, said) if pair.goal == "memory" else said]
@@ -144,7 +145,7 @@ def not_compared(pair: PairResult) -> Iterator[str]:
     if pair.failed:
         yield f"{pair.key}: failed: {blame(pair)}"
         return
-    if pair.status != "measured" or pair.verdict == "too noisy":
+    if pair.status != "measured" or (pair.verdict == "too noisy" and not any(row.against for row in pair.variants)):
         yield f"{pair.key}: {verdict_text(pair, pair)}: {pair.reason or 'no reason was recorded'}"
         return
     refs = [row for row in pair.variants if row.role == "ref"]

@@ -214,11 +214,12 @@ def _compare_with_peers(result: PairResult) -> None:
 
 
 def _compare_with_ref(result: PairResult) -> None:
-    """Compare each sound rung with what it was at the commit of --against, where that is sound too."""
-    refs = [row for row in result.variants if row.role == "ref" and row.sound]
+    """Compare each rung with what it was at the commit of --against, even where their speedups are too noisy."""
+    timed = [row for row in result.variants if row.status == "measured" and row.verdict != "invalid"]
+    sound = [row for row in timed if too_noisy(row, result) is None]  # by the rest: such a speedup is None by now
     for row in result.variants:
-        own = [ref for ref in refs if ref.name.startswith(f"{row.name}@")]
-        row.against = _gain_over(result, own[0], row) if own and row.sound else None
+        own = [ref for ref in sound if ref.role == "ref" and ref.name.startswith(f"{row.name}@")]
+        row.against = _gain_over(result, own[0], row) if own and row in sound else None
 
 
 def _gain_over(result: PairResult, other: VariantResult, own: VariantResult) -> Interval | None:
