@@ -154,6 +154,7 @@ def test_pairs_that_are_not_sound_are_told_of_and_stay_as_they_were(settled: Pla
         (("--provisional",), "--provisional goes with --update"),
         (("--artifacts-dir", "/nowhere"), "/nowhere holds no run: name a folder of runs, such as artifacts"),
         (("--output-csv", "/proc/x/y.csv"), "cannot use /proc/x"),
+        (("--output-csv", ""), "--output-csv . is a folder: name a file, such as reports/x.csv"),
     ],
 )
 def test_bad_input_is_one_line_and_exit_code_2(settled: Place, words: tuple[str, ...], told: str) -> None:

@@ -56,6 +56,8 @@ def analyze(
         raise ValueError(f"--fail-on {unknown[0]!r} is not a status: {', '.join(STATUSES)}")
     if provisional and not update:
         raise ValueError("--provisional goes with --update")
+    if output_csv is not None and output_csv.is_dir():  # so is ''
+        raise ValueError(f"--output-csv {output_csv} is a folder: name a file, such as reports/x.csv")
     folders = run_folders(artifacts_dir)
     newest = read_run(folders[-1])
     words = newest.summary.manifest.targets
