@@ -43,7 +43,7 @@ def newest(tree: Tree) -> PairResult:
 
 def test_a_rung_that_is_slower_there_is_faster_here(tree: Tree, tmp_path: Path) -> None:
     """And one that is faster there ends the run with 3. A host that is too noisy gets more tries."""
-    slow_there = doing(f"__import__('time').sleep(0.05 if '{SLOW}' in __import__('os').environ else 0.005)")
+    slow_there = doing(f"__import__('time').sleep(0.1 if '{SLOW}' in __import__('os').environ else 0.005)")
     slow_here = slow_there.replace(" in ", " not in ")
     tree.pair("ch01:x", doing("__import__('time').sleep(0.0005)"), optimized=slow_there, padded=slow_here)
     told = ("ch01:x: ", " against python, faster", "ch01:x padded: ", " against python, slower")
