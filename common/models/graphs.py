@@ -35,10 +35,10 @@ def replayable(work: Callable[[], None], device: torch.device) -> Callable[[], N
 
 
 def captured_training(
-    work: Callable[[], None], device: torch.device, warm_up: Callable[[], object] | None = None
+    work: Callable[[], None], device: torch.device, warm_up: Callable[[], object]
 ) -> Callable[[], None]:
-    """The same of work that has a backward, which wants a side stream to warm up on: three calls of `warm_up`, or of
-    `work` itself.
+    """`work` captured, backward included. `warm_up`, which calls it, runs three times before: autograd's first calls
+    want a side stream.
     """
     if device.type != "cuda":
         return work
@@ -46,7 +46,7 @@ def captured_training(
     side.wait_stream(torch.cuda.current_stream())
     with torch.cuda.stream(side):
         for _ in range(3):
-            (warm_up or work)()
+            warm_up()
     torch.cuda.current_stream().wait_stream(side)
     with torch.cuda.graph(graph, stream=capturing):
         work()

@@ -174,7 +174,7 @@ def spare(result: PairResult, row: VariantResult) -> float:
     """How far a faster host can lower the log of a variant's time: by the device's idle time. Infinite if unknown.
 
     A rank may seem busy while its collective waits for another rank's host, so the idle times of ranks add up. Where it
-    waited for longer than the timed step takes, the profiled step's own idle time counts, which is no shorter.
+    was busy for longer than the timed step takes, the profiler slowed it: the profiled step's idle time counts.
     """
     main, ranks = result.spread(row), max(len(block.gpus) for block in result.blocks) or 1
     if not main or not row.why or not row.why.busy_us or not all(block.telemetry for block in result.blocks):
@@ -216,7 +216,7 @@ def _compare_with_peers(result: PairResult) -> None:
 def _compare_with_ref(result: PairResult) -> None:
     """Compare each rung with what it was at the commit of --against, even where their speedups are too noisy."""
     timed = [row for row in result.variants if row.status == "measured" and row.verdict != "invalid"]
-    sound = [row for row in timed if too_noisy(row, result) is None]  # by the rest: such a speedup is None by now
+    sound = [row for row in timed if too_noisy(row, result) is None]  # `_verdict` has removed noisy speedups
     for row in result.variants:
         own = [ref for ref in sound if ref.role == "ref" and ref.name.startswith(f"{row.name}@")]
         row.against = _gain_over(result, own[0], row) if own and row in sound else None
