@@ -22,9 +22,9 @@ def inputs(draw: Draw, tokens: int, width: int) -> Inputs:
 workload = Workload(
     inputs=inputs,
     reference=lambda rank, x, to, gain: x[rank] * torch.stack(gain)[to[rank]],
-    # Of two ranks each sends half of its tokens, there and back; of more ranks, more.
-    cost=lambda tokens, width: Cost(
-        nvlink_bytes=2 * tokens * width,
+    # Each rank sends the tokens of all other ranks' experts, of two ranks half of them, there and back.
+    cost=lambda tokens, width, ranks=2: Cost(
+        nvlink_bytes=2 * (ranks - 1) / ranks * 2 * tokens * width,
         read=2 * tokens * width,
         write=2 * tokens * width,
         items=tokens,

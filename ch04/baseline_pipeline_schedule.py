@@ -42,9 +42,9 @@ def reference(rank: int, x: list[Tensor], weights: list[list[Tensor]]) -> Tensor
 workload = Workload(
     inputs=inputs,
     reference=reference,
-    # Of two ranks each has half of the layers, and what lies between them crosses the link once each way.
-    cost=lambda rows, width, layers: Cost(
-        flops=3 * layers * rows * width**2, dtype="bf16", nvlink_bytes=2 * rows * width, items=rows, unit="rows"
+    # Each rank has its share of the layers, and what lies between two of them crosses the link once each way.
+    cost=lambda rows, width, layers, ranks=2: Cost(
+        flops=6 * layers / ranks * rows * width**2, dtype="bf16", nvlink_bytes=2 * rows * width, items=rows, unit="rows"
     ),
     sizes={"bench": {"rows": 20480, "width": 4096, "layers": 8}, "test": {"rows": 28, "width": 131, "layers": 8}},
     tolerance=0.02,  # bfloat16 rounds each of the layers' activations and gradients to 8 bits

@@ -20,14 +20,14 @@ def reference(rank: int, x: list[Tensor], w: list[Tensor]) -> Tensor:
     return sum(a[rank * rows : (rank + 1) * rows] @ b for a, b in zip(x, w))
 
 
-def cost(rows: int, inner: int, columns: int) -> Cost:
-    """For two ranks; more of them have more rows of x each, and send more."""
+def cost(rows: int, inner: int, columns: int, ranks: int = 2) -> Cost:
+    """The more ranks, the more rows of x each has, and the more it sends."""
     return Cost(
-        flops=2 * 2 * rows * inner * columns,
+        flops=2 * ranks * rows * inner * columns,
         dtype="bf16",
-        read=2 * (2 * rows * inner + inner * columns),
+        read=2 * (ranks * rows * inner + inner * columns),
         write=2 * rows * columns,
-        nvlink_bytes=2 * rows * columns,
+        nvlink_bytes=2 * (ranks - 1) * rows * columns,
     )
 
 

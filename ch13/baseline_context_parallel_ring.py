@@ -24,11 +24,11 @@ def reference(rank: int, q: list[Tensor], kv: list[Tensor]) -> Tensor:
     return torch.cat(attended)
 
 
-def cost(tokens: int, heads: int, width: int) -> Cost:
-    """A rank's queries by two ranks' keys and values; what crosses the link takes a thirtieth of the products' time."""
+def cost(tokens: int, heads: int, width: int, ranks: int = 2) -> Cost:
+    """A rank's queries by all ranks' keys and values; what crosses the link takes a thirtieth of the products' time."""
     numbers = tokens * heads * width
-    flops = 4 * heads * width * tokens * 2 * tokens
-    return Cost(flops=flops, dtype="bf16", read=6 * numbers, write=2 * numbers, nvlink_bytes=4 * numbers, items=tokens)
+    flops, sent = 4 * heads * width * tokens * ranks * tokens, 4 * numbers * (ranks - 1)
+    return Cost(flops=flops, dtype="bf16", read=6 * numbers, write=2 * numbers, nvlink_bytes=sent, items=tokens)
 
 
 workload = Workload(

@@ -22,9 +22,9 @@ def reference(rank: int, x: list[Tensor], target: list[Tensor], head: list[Tenso
     return torch.cat([cross_entropy(a @ torch.cat(head).T, b, reduction="none") for a, b in parts])
 
 
-def cost(tokens: int, width: int, vocabulary: int) -> Cost:
-    """For two ranks. Two numbers of each token cross the link: what its logits add up to, and the target's."""
-    rows = vocabulary // 2
+def cost(tokens: int, width: int, vocabulary: int, ranks: int = 2) -> Cost:
+    """Two numbers of each token cross the link: what its logits add up to, and the target's."""
+    rows = vocabulary // ranks
     return Cost(
         flops=2 * tokens * width * rows,
         dtype="bf16",

@@ -47,12 +47,12 @@ def reference(
     return tuple(map(torch.stack, zip(*answers)))
 
 
-def cost(shape: dict[str, int], beats: int, streams: int, prompt: int, steps: int, dtype: str) -> Cost:
-    """Half of two ranks' work: all prompts' products, or one read of all weights for each step, shared by the ranks."""
+def cost(shape: dict[str, int], beats: int, streams: int, prompt: int, steps: int, dtype: str, ranks: int = 2) -> Cost:
+    """A rank's share: all prompts' products, or one read of all weights for each step, shared by the ranks."""
     network, passed = Shape(**shape), beats * streams * (prompt + 1 + beats * steps)
     read, flops = getattr(torch, dtype).itemsize * network.read_weights, 2 * network.layers * network.layer_weights
     passes = beats * steps
-    return Cost(read=read * passes / 2, flops=flops * passed, dtype="bf16", passes=passes, items=passed)
+    return Cost(read=read * passes / ranks, flops=flops * passed, dtype="bf16", passes=passes, items=passed)
 
 
 workload = Workload(

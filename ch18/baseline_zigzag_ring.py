@@ -28,9 +28,9 @@ def reference(rank: int, q: list[Tensor], kv: list[Tensor]) -> Tensor:
     return torch.cat(attended)
 
 
-def cost(tokens: int, heads: int, width: int) -> Cost:
-    """Half of two ranks' products. What has to cross the link takes a tenth of their time, and goes beside them."""
-    numbers, pairs = tokens * heads * width, tokens * (2 * tokens + 1) // 2
+def cost(tokens: int, heads: int, width: int, ranks: int = 2) -> Cost:
+    """A rank's share of all products. What has to cross the link takes a tenth of their time, and goes beside them."""
+    numbers, pairs = tokens * heads * width, tokens * (ranks * tokens + 1) // 2
     return Cost(flops=4 * heads * width * pairs, dtype="bf16", read=6 * numbers, write=2 * numbers, items=tokens)
 
 

@@ -33,10 +33,11 @@ def reference(rank: int, shards: list[list[Tensor]]) -> tuple[Tensor, ...]:
     return *map(codes, weights, found), found
 
 
-def cost(width: int, hidden: int) -> Cost:
-    """For two ranks: half of the weights come over the link, a byte each."""
-    mine = (4 * width * width + 3 * hidden * width) // 2
-    return Cost(nvlink_bytes=mine, read=2 * mine, write=2 * mine, items=2 * mine, unit="weights")
+def cost(width: int, hidden: int, ranks: int = 2) -> Cost:
+    """The other ranks' weights come over the link, of two ranks half of all, a byte each."""
+    weights = 4 * width * width + 3 * hidden * width
+    mine = weights // ranks
+    return Cost(nvlink_bytes=weights - mine, read=2 * mine, write=weights, items=weights, unit="weights")
 
 
 workload = Workload(

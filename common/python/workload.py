@@ -132,7 +132,7 @@ class Workload:
         torch.distributed is initialised (NCCL; gloo on a CPU). `inputs` is called for each rank: what it draws differs
         by rank, but for `draw.shared`; `draw.rank` and `draw.ranks` say whose they are. `reference(rank, **inputs)`
         gets each input as a list, by rank, and gives what this rank must return: `lambda rank, a: sum(a)` is an
-        all-reduce. `cost` is that of one rank. A sample is the time of the slowest rank.
+        all-reduce. `cost` is that of one rank; it may take `ranks`, their number. A sample is the slowest rank's time.
     isolated: each variant runs in a process of its own, for pairs about process-wide settings.
     rungs: names of the rungs in the order to learn them, separated by spaces; by default alphabetical.
     """

@@ -14,7 +14,7 @@ from typing import Any
 import pytest
 from small_tree import Tree, late_s, nothing_left, row
 
-from common.python.base.results import PairResult, Telemetry, VariantResult
+from common.python.base.results import Cost, PairResult, Telemetry, VariantResult
 from common.python.corpus.discovery import Pair, find_pairs
 from common.python.run.options import Options
 from common.python.run.session import Session, Settings
@@ -308,10 +308,10 @@ def test_a_number_of_gpus_that_cannot_be_read_from_the_text_is_refused(tree: Tre
 
 
 def test_more_ranks_can_be_asked_for_than_the_pair_needs(tree: Tree) -> None:
-    late = "assert dist.get_world_size() == 3"
-    pair = only_pair(tree, baseline=summing(before=late), optimized=summing())
+    late, cost = "assert dist.get_world_size() == 3", "lambda n, ranks=2: Cost(launches=ranks)"
+    pair = only_pair(tree, baseline=summing(before=late), optimized=summing(), cost=cost)
     result = session(pair, tree.artifacts, launch=Launch(nproc_per_node=3))
-    assert sound(result), result.reason
+    assert (sound(result), result.cost) == (True, Cost(launches=3)), result.reason
     assert (tree.artifacts / "logs" / "worker0.rank2.log").exists()
 
 

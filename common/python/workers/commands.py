@@ -1,6 +1,7 @@
 """The commands that a worker answers: load, prove, prepare, warm, block, why. Arguments and answers are plain JSON."""
 
 import importlib
+import inspect
 import random
 import sys
 import traceback
@@ -98,7 +99,7 @@ class Commands:
             "goal": workload.goal,
             "tolerance": workload.tolerance,
             "shape": chosen,
-            "cost": cost_of(workload, baseline, chosen) if chosen is not None else None,
+            "cost": cost_of(workload, baseline, chosen, self.ranks.size) if chosen is not None else None,
         }
 
     def teeth(self) -> list[str]:
@@ -234,10 +235,11 @@ def prepare_of(module: str, workload: Workload) -> Prepare:
     return loaded.prepare
 
 
-def cost_of(workload: Workload, baseline: str, shape: dict[str, Any]) -> list[Cost]:
-    """The workload's least traffic and work at this shape, by phase. Raises VariantError."""
+def cost_of(workload: Workload, baseline: str, shape: dict[str, Any], ranks: int = 1) -> list[Cost]:
+    """The workload's least traffic and work at this shape, by phase; one rank means the fewest. Raises VariantError."""
     try:
-        cost = workload.cost(**shape)
+        told = {"ranks": ranks} if ranks > 1 and "ranks" in inspect.signature(workload.cost).parameters else {}
+        cost = workload.cost(**shape, **told)
         return [Cost.model_validate(phase) for phase in (cost if isinstance(cost, list) else [cost])]
     except Exception as error:
         name = baseline.rpartition(".")[2]
