@@ -4,6 +4,7 @@ import torch
 import torch.distributed as dist
 from torch import Tensor
 
+from common.models.context_parallel import attend, attention
 from common.python.workload import Cost, Draw, Inputs, Step, Workload
 
 
@@ -16,14 +17,6 @@ def inputs(draw: Draw, tokens: int, heads: int, width: int) -> Inputs:
     }
 
 
-def reference(rank: int, q: list[Tensor], kv: list[Tensor]) -> Tensor:
-    (keys, values), attended = torch.cat(kv).unbind(1), []
-    for rows in q[rank].split(512):  # 2 GiB of scores at a time
-        shares = (torch.einsum("qhd,khd->hqk", rows, keys) * rows.shape[-1] ** -0.5).softmax(-1)
-        attended.append(torch.einsum("hqk,khd->qhd", shares, values))
-    return torch.cat(attended)
-
-
 def cost(tokens: int, heads: int, width: int, ranks: int = 2) -> Cost:
     """A rank's queries by all ranks' keys and values; what crosses the link takes a thirtieth of the products' time."""
     numbers = tokens * heads * width
@@ -33,7 +26,7 @@ def cost(tokens: int, heads: int, width: int, ranks: int = 2) -> Cost:
 
 workload = Workload(
     inputs=inputs,
-    reference=reference,
+    reference=lambda rank, q, kv: attention(q[rank], torch.cat(kv)),
     cost=cost,
     sizes={
         "bench": {"tokens": 32768, "heads": 8, "width": 128},
@@ -44,16 +37,6 @@ workload = Workload(
     clock="end_to_end",
     goal="memory",
 )
-
-
-def attend(q: Tensor, kv: Tensor) -> tuple[Tensor, Tensor]:
-    """Outputs (tokens, heads, width), and the logarithm of each row's sum of exponentials (tokens, heads, 1)."""
-    q, k, v = (x.transpose(0, 1)[None] for x in (q, *kv.unbind(1)))
-    if q.is_cuda:
-        out, total, *_ = torch.ops.aten._scaled_dot_product_cudnn_attention(q, k, v, None, True, 0.0, False)
-    else:
-        out, total = torch.ops.aten._scaled_dot_product_flash_attention_for_cpu(q, k, v, 0.0, False)
-    return out[0].transpose(0, 1), total.reshape(*out.shape[1:3], 1).transpose(0, 1)
 
 
 def prepare(q: Tensor, kv: Tensor) -> Step:

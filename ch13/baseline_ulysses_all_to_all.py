@@ -7,6 +7,7 @@ from torch.nn.attention import SDPBackend, sdpa_kernel
 from torch.nn.attention.bias import causal_lower_right
 from torch.nn.functional import scaled_dot_product_attention
 
+from common.models.context_parallel import attention
 from common.python.workload import Cost, Draw, Inputs, Step, Workload
 
 
@@ -17,16 +18,6 @@ def inputs(draw: Draw, tokens: int, heads: int, width: int) -> Inputs:
     return {"qkv": qkv}
 
 
-def reference(rank: int, qkv: list[Tensor]) -> Tensor:
-    queries, (keys, values) = qkv[rank][:, 0], torch.cat(qkv)[:, 1:].unbind(1)
-    place, attended = torch.arange(len(keys), device=keys.device), []
-    for rows, at in zip(queries.split(512), place.tensor_split(len(qkv))[rank].split(512)):  # 2 GiB of scores at a time
-        scores = torch.einsum("qhd,khd->hqk", rows, keys) * rows.shape[-1] ** -0.5
-        shares = scores.masked_fill_(place > at[:, None], -torch.inf).softmax(-1)
-        attended.append(torch.einsum("hqk,khd->qhd", shares, values))
-    return torch.cat(attended)
-
-
 def cost(tokens: int, heads: int, width: int, ranks: int = 2) -> Cost:
     """A rank's share of products; what has to cross the link takes a tenth of their time, and could go beside them."""
     numbers, pairs = tokens * heads * width, tokens * (ranks * tokens + 1) // 2
@@ -35,7 +26,7 @@ def cost(tokens: int, heads: int, width: int, ranks: int = 2) -> Cost:
 
 workload = Workload(
     inputs=inputs,
-    reference=reference,
+    reference=lambda rank, qkv: attention(qkv[rank][:, 0], torch.cat(qkv)[:, 1:], rank * len(qkv[rank])),
     cost=cost,
     sizes={
         "bench": {"tokens": 32768, "heads": 8, "width": 128},

@@ -6,8 +6,8 @@ import torch
 import torch.distributed as dist
 from torch import Tensor
 
-from ch13.baseline_context_parallel_ring import attend
 from ch13.baseline_context_parallel_ring import workload as workload
+from common.models.context_parallel import attend
 from common.python.workload import Step
 
 PIECES = 8  # of a rank's keys and values: two of them are all that another rank has room for

@@ -6,6 +6,7 @@ import torch
 import torch.distributed as dist
 from torch import Tensor
 
+from common.models.context_parallel import attend, attention
 from common.python.workload import Cost, Draw, Inputs, Step, Workload
 
 
@@ -18,16 +19,6 @@ def inputs(draw: Draw, tokens: int, heads: int, width: int) -> Inputs:
     }
 
 
-def reference(rank: int, q: list[Tensor], kv: list[Tensor]) -> Tensor:
-    keys, values = torch.cat(kv).unbind(1)
-    place, attended = torch.arange(len(keys), device=keys.device), []
-    for rows, at in zip(q[rank].split(512), place.tensor_split(len(q))[rank].split(512)):  # 2 GiB of scores at a time
-        scores = torch.einsum("qhd,khd->hqk", rows, keys) * rows.shape[-1] ** -0.5
-        shares = scores.masked_fill_(place > at[:, None], -torch.inf).softmax(-1)
-        attended.append(torch.einsum("hqk,khd->qhd", shares, values))
-    return torch.cat(attended)
-
-
 def cost(tokens: int, heads: int, width: int, ranks: int = 2) -> Cost:
     """A rank's share of all products. What has to cross the link takes a tenth of their time, and goes beside them."""
     numbers, pairs = tokens * heads * width, tokens * (ranks * tokens + 1) // 2
@@ -36,7 +27,7 @@ def cost(tokens: int, heads: int, width: int, ranks: int = 2) -> Cost:
 
 workload = Workload(
     inputs=inputs,
-    reference=reference,
+    reference=lambda rank, q, kv: attention(q[rank], torch.cat(kv), rank * len(q[rank])),
     cost=cost,
     sizes={
         "bench": {"tokens": 32768, "heads": 8, "width": 128},
@@ -46,16 +37,6 @@ workload = Workload(
     gpus=2,
     clock="end_to_end",
 )
-
-
-def attend(q: Tensor, kv: Tensor, causal: bool) -> tuple[Tensor, Tensor]:
-    """Outputs (tokens, heads, width), and the logarithm of each row's sum of exponentials (tokens, heads, 1)."""
-    q, k, v = (x.transpose(0, 1)[None] for x in (q, *kv.unbind(1)))
-    if q.is_cuda:
-        out, total, *_ = torch.ops.aten._scaled_dot_product_cudnn_attention(q, k, v, None, True, 0.0, causal)
-    else:
-        out, total = torch.ops.aten._scaled_dot_product_flash_attention_for_cpu(q, k, v, 0.0, causal)
-    return out[0].transpose(0, 1), total.reshape(*out.shape[1:3], 1).transpose(0, 1)
 
 
 def merge(out: Tensor, total: Tensor, more: Tensor, more_total: Tensor) -> None:

@@ -4,8 +4,9 @@ import torch
 import torch.distributed as dist
 from torch import Tensor
 
-from ch18.baseline_zigzag_ring import attend, merge, ring
+from ch18.baseline_zigzag_ring import merge, ring
 from ch18.baseline_zigzag_ring import workload as workload
+from common.models.context_parallel import attend
 from common.python.workload import Step
 
 
