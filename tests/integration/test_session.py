@@ -1,5 +1,6 @@
 """One suite of small pairs, honest and broken: what each session finds stands in its row, and only there."""
 
+import re
 from typing import Any
 
 import pytest
@@ -145,7 +146,7 @@ def assert_refused(result: PairResult, stem: str, *words: str) -> None:
     assert found.status == "failed"
     assert found.speedup is None
     for word in words:
-        assert word in (found.reason or "")
+        assert re.search(word, found.reason or ""), found.reason
 
 
 def test_an_honest_pair_is_proven_at_both_sizes_and_measured_with_a_control(done: Tree) -> None:
@@ -189,63 +190,46 @@ def test_a_wrong_rung_and_a_raising_one_fail_alone(done: Tree) -> None:
     assert_refused(result, "optimized_some_wrong__raises", "ValueError at optimized_some_wrong__raises.py", "no luck")
 
 
-def test_a_headline_that_is_wrong_at_the_timed_size_makes_the_pair_fail_with_its_reason(done: Tree) -> None:
-    result = done.result("ch01:wrong_when_large")
-    assert (result.status, result.verdict) == ("failed", "invalid")
-    assert "wrong at cpu size, before timing" in (result.reason or "")
-    assert result.blocks == []
-    assert_refused(result, "optimized_wrong_when_large", "cpu size")
-
-
-def test_a_variant_that_turns_wrong_while_it_is_timed_is_invalid(done: Tree) -> None:
-    result = done.result("ch01:wrong_later")
-    assert (result.status, result.verdict) == ("failed", "invalid")
-    assert "timing" in (result.reason or "")
-    assert "before timing" not in (result.reason or "")
-    assert row(result, "optimized_wrong_later").speedup is None
-
-
 def test_judging_again_from_the_samples_changes_nothing(done: Tree) -> None:
     for stored in (done.result(line["pair"]) for line in done.journal()):
         assert judged_again(stored) == stored, stored.key
 
 
-def test_a_wrong_baseline_speaks_for_the_pair(done: Tree) -> None:
-    result = done.result("ch01:wrong_baseline")
-    assert (result.status, result.verdict) == ("failed", "invalid")
-    assert_refused(result, "baseline_wrong_baseline", "wrong at test size")
-    assert result.reason == row(result, "baseline_wrong_baseline").reason
-    assert result.blocks == []
+LOST = {  # pairs that fail as a whole: their verdict, the file whose fault it is, and what the reason says
+    "wrong_when_large": ("invalid", "optimized_wrong_when_large", "wrong at cpu size, before timing"),
+    "wrong_later": ("invalid", "optimized_wrong_later", "wrong at cpu size, (while|after) timing"),
+    "wrong_baseline": ("invalid", "baseline_wrong_baseline", "wrong at test size"),
+    "syntax_first": (None, "baseline_syntax_first", r"ch01/baseline_syntax_first\.py:"),
+    "no_workload": (None, "baseline_no_workload", r"the baseline has no `workload = Workload\(\.\.\.\)`"),
+    "orphans": (None, None, r"^no baseline_orphans\.py$"),
+    "orphan": (None, None, "^(?!.*<frozen).*baseline_orphan"),
+    "nan": (None, "optimized_nan", "longest ms"),
+}
 
 
-def test_a_rung_must_share_its_baselines_workload(done: Tree) -> None:
-    result = done.result("ch01:foreign")
-    assert_refused(result, "optimized_foreign__own", "its workload is not its baseline's: import it from there")
-    assert_measured(result, "optimized_foreign")
+@pytest.mark.parametrize("name", LOST)
+def test_a_pair_without_a_sound_baseline_or_headline_fails_with_its_reason_and_has_no_speedup(
+    name: str, done: Tree
+) -> None:
+    result, (verdict, stem, reason) = done.result(f"ch01:{name}"), LOST[name]
+    assert (result.status, result.verdict) == ("failed", verdict)
+    assert re.search(reason, result.reason or ""), result.reason
+    assert [one.status for one in result.variants if one.name == stem] == ["failed"] * bool(stem)
+    assert (result.blocks == []) == (name not in ("wrong_later", "nan"))
+    assert not any(variant.speedup for variant in result.variants)
 
 
-def test_a_syntax_error_in_the_baseline_is_the_pairs_reason(done: Tree) -> None:
-    result = done.result("ch01:syntax_first")
-    assert result.status == "failed"
-    assert "ch01/baseline_syntax_first.py:" in (result.reason or "")
-    assert all(variant.status != "measured" for variant in result.variants)
-
-
-def test_a_baseline_without_workload_is_told_what_it_lacks(done: Tree) -> None:
-    result = done.result("ch01:no_workload")
-    assert result.status == "failed"
-    assert "the baseline has no `workload = Workload(...)`" in (result.reason or "")
-    assert row(result, "baseline_no_workload").status == "failed"
-    assert row(result, "optimized_no_workload").status != "measured"
-
-
-def test_a_rung_without_a_baseline_is_told_which_file_is_missing(done: Tree) -> None:
-    orphans = done.result("ch01:orphans")
-    assert (orphans.status, orphans.reason) == ("failed", "no baseline_orphans.py")
-    alone = done.result("ch01:orphan")
-    assert alone.status == "failed"
-    assert "baseline_orphan" in (alone.reason or "")
-    assert "<frozen" not in (alone.reason or "")
+@pytest.mark.parametrize(
+    ("name", "rung", "reason"),
+    [
+        ("foreign", "own", "its workload is not its baseline's: import it from there"),
+        ("too_large", "huge", "OutOfMemoryError .*too large even alone"),
+    ],
+)
+def test_a_rung_that_cannot_run_fails_alone(name: str, rung: str, reason: str, done: Tree) -> None:
+    result = done.result(f"ch01:{name}")
+    assert_refused(result, f"optimized_{name}__{rung}", reason)
+    assert_measured(result, f"optimized_{name}")
 
 
 def test_variants_share_a_process_unless_the_workload_is_isolated(done: Tree) -> None:
@@ -274,12 +258,6 @@ def test_variants_that_do_not_fit_together_run_alone_and_the_note_says_so(done: 
     for block in result.blocks:
         order = [sample.variant for sample in block.samples]
         assert order == order[::-1]
-
-
-def test_a_variant_too_large_even_alone_fails_and_the_rest_is_measured(done: Tree) -> None:
-    result = done.result("ch01:too_large")
-    assert_refused(result, "optimized_too_large__huge", "OutOfMemoryError", "too large even alone")
-    assert row(result, "optimized_too_large").status == "measured"
 
 
 def test_a_step_that_writes_its_inputs_is_timed_one_at_a_time(done: Tree) -> None:
@@ -319,12 +297,6 @@ def test_what_a_step_tells_beside_its_time_is_in_the_result(done: Tree) -> None:
     compiled = metrics["optimized_told__compiled"]
     assert (compiled["graphs"], compiled["graph breaks"], compiled["recompilations"]) == (1, 0, 0)
     assert compiled["longest ms"] == 0.25
-
-
-def test_a_metric_that_is_no_number_fails_its_variant(done: Tree) -> None:
-    found = row(done.result("ch01:nan"), "optimized_nan")
-    assert found.status == "failed"
-    assert "longest ms" in (found.reason or "")
 
 
 def test_cold_start_times_each_variant_in_a_fresh_process_of_its_own(
