@@ -9,7 +9,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from synthetic_run import ROOT, blocks, manifest, noisy_blocks, pair, refused, write_run
+from synthetic_run import ROOT, blocks, manifest, pair, refused, write_run
 
 from common.python.base.machine import Gpu
 from common.python.base.results import CONTROL, Block, Interval, Manifest, PairResult
@@ -32,34 +32,6 @@ def expect(*results: PairResult, about: Manifest | None = None) -> Expectation:
 
 
 # The rates.
-
-
-def noisy(random: np.random.Generator, loss: float) -> PairResult:
-    """A session, its optimized side slower by `loss`.
-
-    Relative standard deviations: of a ratio 0.05% between runs, and 1.5% of all times alike, from one run to another.
-    """
-    level = math.exp(random.normal(0, 0.015))
-    times = level * 100.0, level * 50.0 * (1 + loss) * math.exp(random.normal(0, 0.0005)), level * 100.0
-    return sound(blocks=noisy_blocks(random, dict(zip(NAMES, times))), plan={"rounds": 1, "a_round": 1})
-
-
-def test_in_whole_artifacts_a_loss_of_3_percent_and_up_is_seen_and_noise_is_not() -> None:
-    """Sessions with each loss, held against expectations that are the median of three others without it."""
-    random = np.random.default_rng(7)
-    then = [expect(*(noisy(random, 0.0) for _ in range(3))) for _ in range(8)]
-    drawn = random.bit_generator.state
-    rates = {}
-    for loss in (0.0, 0.03, 0.1):
-        random.bit_generator.state = drawn  # the same noise with each loss
-        now = [noisy(random, loss) for _ in range(20)]
-        rates[loss] = Counter(hold(one, what, manifest()).status for one in now for what in then)
-    assert rates[0.0]["regressed"] == 0
-    assert rates[0.0]["met"] >= 0.97 * 160
-    assert rates[0.03]["regressed"] >= 0.98 * 160
-    assert rates[0.03]["met"] == 0  # what is not seen is at least in doubt
-    assert rates[0.1]["regressed"] == 160
-    assert not any(rate["improved"] for rate in rates.values())
 
 
 # Rounds, standard deviation of their log ratios in percent, that between runs, and the least share of losses of 3%
