@@ -115,14 +115,3 @@ def test_what_cannot_be_compared_with_is_told_in_one_line(repository: Tree) -> N
     git(repository.root, "commit", "-q", "-m", "x", "--allow-empty")
     assert "none of these pairs is there" in run(repository, "--against", "HEAD").stderr
     assert_usage(run(repository, "--against", "HEAD", "--profile"), "--against goes without")
-
-
-def test_another_size_is_one_that_the_pair_has(tree: Tree) -> None:
-    tree.pair("ch01:x")
-    done = run(tree, "--set", "n=1031")
-    assert done.returncode == 0, done.stderr
-    (file,) = tree.artifacts.glob("2*/summary.json")
-    (pair,) = Summary.model_validate_json(file.read_text()).pairs
-    assert (pair.size, pair.shape) == ("test,n=1031", {"n": 1031})
-    assert_usage(run(tree, "--set", "n=64", "--set", "m=64"), "--set n=64 m=64: ch01:x: its size has no scalar 'm'")
-    assert_usage(run(tree, "--set", "n"), "--set 'n' is not of the form n=4096")

@@ -237,6 +237,7 @@ def test_a_target_that_names_nothing(small: Tree, command: str, target: str, rig
         (["--against", ""], "'' is neither a commit"),
         (["--against-python", ""], "'' is no executable file"),
         (["--sweep", ""], "'' is not of the form"),
+        (["--set", "n"], "'n' is not of the form n=4096"),
         (["--set", "n=8", "--set", "n=9"], "n is given 2 times"),
         (["--set", "n=8", "--sweep", "n=1,2"], "n is given 2 times"),
         (["--bogus"], "`benchmark_cli run --help`"),

@@ -381,15 +381,6 @@ def test_a_full_disk_stops_the_suite_with_one_line_and_keeps_what_was_written(
     assert not list(folder.rglob("*.partial"))
 
 
-def test_a_folder_that_cannot_be_written_ends_the_run_at_its_start(here: Tree, full: Path) -> None:
-    here.pair("ch01:a")
-    subprocess.run(["mount", "-o", "remount,ro", str(full)], check=True)
-    done = run_here(here, "--artifacts-dir", full)
-    assert (done.returncode, done.stdout, done.stderr.count("\n")) == (2, "", 1)
-    assert str(full) in done.stderr
-    assert "Read-only file system" in done.stderr
-
-
 # Two runs.
 
 

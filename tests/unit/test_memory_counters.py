@@ -65,7 +65,3 @@ def test_a_variant_without_counts_is_named_and_others_count(tmp_path: Path, monk
     assert (done.exit_code, f"{named} (The driver refused" in done.stderr) == (1, True)
     monkeypatch.setattr(counters, "LIMIT_S", 0.0)
     assert f"{named}: it did not end in" in run(tmp_path, monkeypatch, "", "ch07:transpose", seconds=9).stderr
-
-
-def test_no_target_is_a_usage_error() -> None:
-    assert CliRunner().invoke(app, []).exit_code == 2
