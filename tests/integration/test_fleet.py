@@ -30,6 +30,7 @@ def prepare(a):
 
     return step
 """
+Nodes = tuple[Cluster, dict[str, Any]]
 KEYS = ["ch01:doubles", "ch01:halves", "ch02:trebles", "ch02:wholes"]
 LIMIT_S = 240.0
 
@@ -57,7 +58,7 @@ def add(cluster: Cluster, folder: Path, **more: str) -> Any:
 
 
 @pytest.fixture
-def cluster(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[tuple[Cluster, dict[str, Any]]]:
+def cluster(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Nodes]:
     """A head without GPUs, and three nodes by their folders."""
     monkeypatch.setenv("RAY_USAGE_STATS_ENABLED", "0")
     monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "0")  # of which a pretended GPU must be one
@@ -91,9 +92,7 @@ def parent(pid: int) -> int:
     return int(Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[1])
 
 
-def test_a_lost_node_and_a_killed_worker_lose_no_pair(
-    cluster: tuple[Cluster, dict[str, Any]], waiting: Tree, place: Path
-) -> None:
+def test_a_lost_node_and_a_killed_worker_lose_no_pair(cluster: Nodes, waiting: Tree, place: Path) -> None:
     made, nodes = cluster
     driver = start(made, waiting)
     until(lambda: len({file.read_text() for file in place.glob("[0-9]*")}) == 3 or driver.poll() is not None)
@@ -115,9 +114,7 @@ def test_a_lost_node_and_a_killed_worker_lose_no_pair(
     assert [path.name for path in waiting.artifacts.iterdir() if path.name.startswith("parts")] == []
 
 
-def test_a_node_that_cannot_write_gets_no_second_pair(
-    cluster: tuple[Cluster, dict[str, Any]], waiting: Tree, place: Path
-) -> None:
+def test_a_node_that_cannot_write_gets_no_second_pair(cluster: Nodes, waiting: Tree, place: Path) -> None:
     (place / "hold").unlink()
     full, *_ = cluster[1]
     Path(full, f"benchmark-fleet-{os.getuid()}").write_text("in the way of its results")
@@ -130,7 +127,7 @@ def test_a_node_that_cannot_write_gets_no_second_pair(
 
 @pytest.mark.parametrize(("number", "code"), [(signal.SIGKILL, -9), (signal.SIGINT, 130)])
 def test_a_driver_that_ends_leaves_no_process(
-    cluster: tuple[Cluster, dict[str, Any]], waiting: Tree, place: Path, number: int, code: int
+    cluster: Nodes, waiting: Tree, place: Path, number: int, code: int
 ) -> None:
     driver = start(cluster[0], waiting)
     until(lambda: any(place.glob("[0-9]*")) or driver.poll() is not None)
@@ -140,7 +137,7 @@ def test_a_driver_that_ends_leaves_no_process(
 
 
 def test_a_node_with_another_version_is_refused_before_the_first_task(
-    cluster: tuple[Cluster, dict[str, Any]], waiting: Tree, place: Path, tmp_path: Path
+    cluster: Nodes, waiting: Tree, place: Path, tmp_path: Path
 ) -> None:
     (tmp_path / "other" / "pydantic-0.1.dist-info").mkdir(parents=True)
     (tmp_path / "other" / "pydantic-0.1.dist-info" / "METADATA").write_text("Name: pydantic\nVersion: 0.1\n")

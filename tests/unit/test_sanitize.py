@@ -22,6 +22,7 @@ from common.python.cuda import Library
 from common.python.profile.nsight import step_command
 from tools.testing.sanitize import verdict, watch
 
+Run = Callable[..., tuple[int, list[str]]]
 HERE = host(Gpu("NVIDIA H200", "GPU-1", 90, 140.0))
 TOOLS = ("memcheck", "racecheck", "initcheck", "synccheck")
 START = "========= COMPUTE-SANITIZER\n"
@@ -99,9 +100,7 @@ def faults(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 @pytest.fixture
-def run(
-    faults: Path, stand_in: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> Callable[..., tuple[int, list[str]]]:
+def run(faults: Path, stand_in: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> Run:
     def call(*words: str, root: Path = faults) -> tuple[int, list[str]]:
         with pytest.raises(SystemExit) as ended:
             sanitize.ended(sanitize.app, "sanitize.sh", [*words, "--root", str(root), "--logs", str(tmp_path / "logs")])
@@ -148,9 +147,7 @@ def test_what_a_report_says(report: str, code: int, found: str | None) -> None:
     assert said == found if found is None else (said or "").startswith(found), said
 
 
-def test_clean_pairs_end_with_0_and_every_allocation_stands_alone(
-    run: Callable[..., tuple[int, list[str]]], stand_in: Path, tmp_path: Path
-) -> None:
+def test_clean_pairs_end_with_0_and_every_allocation_stands_alone(run: Run, stand_in: Path, tmp_path: Path) -> None:
     code, lines = run("ch06:uninitialised_read")
     assert code == 0
     assert lines == [*(f"{tool:10} ch06:uninitialised_read: clean" for tool in TOOLS), "4 clean, 0 with errors"]
@@ -160,9 +157,7 @@ def test_clean_pairs_end_with_0_and_every_allocation_stands_alone(
     assert (tmp_path / "logs" / "ch06_uninitialised_read.memcheck.out").read_text() == "it printed this\n"
 
 
-def test_an_error_names_pair_tool_first_error_and_log(
-    run: Callable[..., tuple[int, list[str]]], stand_in: Path, tmp_path: Path
-) -> None:
+def test_an_error_names_pair_tool_first_error_and_log(run: Run, stand_in: Path, tmp_path: Path) -> None:
     (stand_in / "racecheck.report").write_text(RACE)
     (stand_in / "racecheck.then").write_text("exit 9")
     code, lines = run("ch06:shared_memory_race")
@@ -173,9 +168,7 @@ def test_an_error_names_pair_tool_first_error_and_log(
     assert lines[4] == "3 clean, 1 with errors"
 
 
-def test_what_a_tool_cannot_watch_is_skipped_with_its_words(
-    run: Callable[..., tuple[int, list[str]]], stand_in: Path
-) -> None:
+def test_what_a_tool_cannot_watch_is_skipped_with_its_words(run: Run, stand_in: Path) -> None:
     (stand_in / "racecheck.report").write_text(UNSUPPORTED)
     code, lines = run("ch06:shared_memory_race", "--tool", "racecheck", "--tool", "memcheck")
     says = "Warning: CUDA Dynamic Parallelism is not supported by the selected tool"
@@ -192,7 +185,7 @@ def test_a_run_that_hangs_is_ended_with_all_that_it_started(tmp_path: Path) -> N
 
 
 def test_what_captures_a_graph_is_watched_again_with_the_caching_allocator_and_that_is_said(
-    run: Callable[..., tuple[int, list[str]]], stand_in: Path
+    run: Run, stand_in: Path
 ) -> None:
     refused = "echo 'CUDA error: operation failed due to a previous error during capture'; exit 1"
     (stand_in / "memcheck.then").write_text(f"[[ ! $PYTORCH_NO_CUDA_MEMORY_CACHING ]] || {{ {refused}; }}")
@@ -208,9 +201,7 @@ def test_what_captures_a_graph_is_watched_again_with_the_caching_allocator_and_t
     assert "previous error during capture with the caching allocator (" in lines[0]
 
 
-def test_what_cannot_run_here_is_skipped_with_the_reason(
-    run: Callable[..., tuple[int, list[str]]], tmp_path: Path
-) -> None:
+def test_what_cannot_run_here_is_skipped_with_the_reason(run: Run, tmp_path: Path) -> None:
     pair(tmp_path, "blackwell", ("optimized",), requires="needs(targets=['sm_100a'])")
     pair(tmp_path, "broken", ("optimized",), requires="needs(sm=least)")
     pair(tmp_path, "ranks", ("optimized",), workload="gpus=2")
@@ -242,7 +233,7 @@ def prepare(a):
 
 
 def test_triton_kernels_are_watched_by_name_with_those_that_their_file_imports(
-    run: Callable[..., tuple[int, list[str]]], stand_in: Path, tmp_path: Path
+    run: Run, stand_in: Path, tmp_path: Path
 ) -> None:
     pair(tmp_path, "mixed", ("optimized",))
     (tmp_path / "ch06" / "optimized_mixed__triton.py").write_text(TRITON)
@@ -255,9 +246,7 @@ def test_triton_kernels_are_watched_by_name_with_those_that_their_file_imports(
     assert list(json.loads(recorded[-2])["modules"]) == ["optimized_mixed", "optimized_mixed__triton"]
 
 
-def test_a_librarys_kernels_are_watched_only_by_tools_that_watch_all(
-    run: Callable[..., tuple[int, list[str]]], tmp_path: Path
-) -> None:
+def test_a_librarys_kernels_are_watched_only_by_tools_that_watch_all(run: Run, tmp_path: Path) -> None:
     pair(tmp_path, "scan", ("optimized",))
     (tmp_path / "ch06" / "optimized_scan.cu").write_text("// It scans by CUB.\n")
     code, lines = run("--tool", "racecheck", "--tool", "memcheck", root=tmp_path)
@@ -274,15 +263,13 @@ def test_a_librarys_kernels_are_watched_only_by_tools_that_watch_all(
         (["--fast"], "No such option: --fast"),
     ],
 )
-def test_a_wrong_word_is_one_line_and_exit_code_2(
-    words: list[str], right: str, run: Callable[..., tuple[int, list[str]]]
-) -> None:
+def test_a_wrong_word_is_one_line_and_exit_code_2(words: list[str], right: str, run: Run) -> None:
     code, (line,) = run(*words)
     assert (code, line.startswith("sanitize.sh: "), right in line) == (2, True, True), line
 
 
 def test_without_a_gpu_or_the_tool_nothing_is_checked_and_that_is_said(
-    run: Callable[..., tuple[int, list[str]]], monkeypatch: pytest.MonkeyPatch
+    run: Run, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(sanitize, "machine", host)
     assert run() == (4, ["sanitize.sh: no CUDA GPU here; nothing was checked"])
