@@ -2,6 +2,7 @@
 
 import random
 from collections.abc import Callable
+from itertools import count
 from pathlib import Path
 from typing import Any
 
@@ -29,6 +30,16 @@ def workload(**changes: Any) -> Workload:
 
 def honest(x: Tensor, w: Tensor) -> Step:
     return lambda: x @ w
+
+
+def each_call(work: Callable[[int, Tensor, Tensor], Tensor]) -> Prepare:
+    """A variant whose step is this, and is told its how-many-th call it is: the first is made while it is prepared."""
+
+    def prepare(x: Tensor, w: Tensor) -> Step:
+        calls = count(1)
+        return lambda: work(next(calls), x, w)
+
+    return prepare
 
 
 def preparer(scratch: Path) -> Prepares:

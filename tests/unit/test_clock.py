@@ -11,13 +11,12 @@ from pathlib import Path
 
 import pytest
 import torch
-from small_workload import Prepares, workload
+from small_workload import Prepares, each_call, workload
 from torch import Tensor
 
 from common.python.proof import originals
 from common.python.timing import clock
 from common.python.timing.sampler import Sampler
-from common.python.workload import Step
 
 
 @pytest.fixture(autouse=True)
@@ -79,15 +78,12 @@ def test_the_cpus_clock_reads_its_steps_and_not_what_comes_before(monkeypatch: p
 def test_outputs_are_not_kept_alive(prepared: Prepares) -> None:
     alive: list[weakref.ref[Tensor]] = []
 
-    def fresh(x: Tensor, w: Tensor) -> Step:
-        def step() -> Tensor:
-            assert sum(one() is not None for one in alive) <= 1, "at most the output of the last proof"
-            alive.append(weakref.ref(out := torch.matmul(x, w)))
-            return out
+    def fresh(call: int, x: Tensor, w: Tensor) -> Tensor:
+        assert sum(one() is not None for one in alive) <= 1, "at most the output of the last proof"
+        alive.append(weakref.ref(out := torch.matmul(x, w)))
+        return out
 
-        return step
-
-    prep = prepared(workload(), a=fresh)
+    prep = prepared(workload(), a=each_call(fresh))
     sampler = Sampler(clock.CpuClock(), "device")
     sampler.warm(prep, ["a"], 0.0)
     taken = sampler.block(prep, ["a", "a", "a"], 8, [0])

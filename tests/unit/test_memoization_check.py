@@ -8,7 +8,7 @@ from unittest.mock import Mock
 
 import pytest
 import torch
-from small_workload import preparer, workload
+from small_workload import each_call, preparer, workload
 from torch import Tensor
 
 from common.python.base.results import Block, PairResult, Sample, Trio, VariantResult
@@ -109,14 +109,11 @@ def prepared(prepare: Callable[..., Step], folder: Path, **fields: Any) -> Prepa
 def plain(calls: list[tuple[Any, ...]]) -> Callable[..., Step]:
     """A step that notes what it was called on: versions and values."""
 
-    def prepare(x: Tensor, w: Tensor) -> Step:
-        def step() -> Tensor:
-            calls.append((x._version, x.tolist(), w._version, w.tolist()))
-            return x + w
+    def step(call: int, x: Tensor, w: Tensor) -> Tensor:
+        calls.append((x._version, x.tolist(), w._version, w.tolist()))
+        return x + w
 
-        return step
-
-    return prepare
+    return each_call(step)
 
 
 @pytest.fixture(autouse=True)
@@ -151,14 +148,11 @@ def test_each_arm_calls_the_step_on_what_its_name_says(tmp_path: Path) -> None:
 def test_frozen_inputs_are_not_touched_and_what_a_step_writes_is_restored(tmp_path: Path) -> None:
     seen: list[tuple[list[float], int]] = []
 
-    def prepare(x: Tensor, w: Tensor) -> Step:
-        def step() -> Tensor:
-            seen.append((x.tolist(), w._version))
-            return x.add_(w)
+    def step(call: int, x: Tensor, w: Tensor) -> Tensor:
+        seen.append((x.tolist(), w._version))
+        return x.add_(w)
 
-        return step
-
-    prep = prepared(prepare, tmp_path, mutates=["x"], frozen=["w"])
+    prep = prepared(each_call(step), tmp_path, mutates=["x"], frozen=["w"])
     arms = memoization_check.Arms(prep)
     version = seen[0][1]
     for _ in range(4):

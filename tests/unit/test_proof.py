@@ -10,14 +10,14 @@ from typing import Any
 
 import pytest
 import torch
-from small_workload import Prepares, honest, workload
+from small_workload import Prepares, each_call, honest, workload
 from torch import Tensor
 
 from common.python.base.results import BEFORE
 from common.python.proof import trials as proof
 from common.python.proof.preparation import Preparation, VariantError
 from common.python.proof.trials import prove, toothless
-from common.python.workload import Prepare, Step
+from common.python.workload import Step
 
 
 def reasons(prep: Preparation, names: list[str] | None = None, trials: int = 1) -> dict[str, str | None]:
@@ -47,18 +47,12 @@ def test_a_step_that_replaces_a_clock_is_named_and_the_clock_put_back(
     clock = time.perf_counter
     monkeypatch.setattr(time, "perf_counter", clock)
 
-    def patching(x: Tensor, w: Tensor) -> Step:
-        calls: list[int] = []
+    def patching(call: int, x: Tensor, w: Tensor) -> Tensor:
+        if call > 1:
+            time.perf_counter = lambda: 0.0
+        return x @ w
 
-        def step() -> Tensor:
-            calls.append(1)
-            if len(calls) > 1:  # after prepare
-                time.perf_counter = lambda: 0.0
-            return x @ w
-
-        return step
-
-    found = reasons(prepared(workload(), a=patching, b=honest), ["a", "b"])
+    found = reasons(prepared(workload(), a=each_call(patching), b=honest), ["a", "b"])
     assert found == {"a": "the step replaced time.perf_counter", "b": None}
     assert time.perf_counter is clock
 
@@ -74,18 +68,12 @@ def test_an_input_that_holds_nan_counts_as_overwritten_only_where_it_was(prepare
 
 
 def test_a_later_step_that_overwrites_a_frozen_input_is_seen(prepared: Prepares) -> None:
-    def step_on(x: Tensor, w: Tensor) -> Step:
-        calls: list[int] = []
+    def overwriting(call: int, x: Tensor, w: Tensor) -> Tensor:
+        out = x @ w
+        w[0, 0] += call > 1  # preparing looks at the first call
+        return out
 
-        def step() -> Tensor:
-            out = x @ w
-            calls.append(1)
-            w[0, 0] += len(calls) > 1  # the first call is made while preparing, and looked at there
-            return out
-
-        return step
-
-    prep = prepared(workload(), a=step_on, b=honest)
+    prep = prepared(workload(), a=each_call(overwriting), b=honest)
     assert reasons(prep, ["a", "b"]) == {"a": "the step overwrote the input 'w', which is not in mutates", "b": None}
 
 
@@ -105,23 +93,17 @@ def test_a_frozen_input_that_changes_while_the_reference_is_computed_is_no_varia
         prove(prep, ["a"], BEFORE)
 
 
-def raising_and_overwriting(x: Tensor, w: Tensor) -> Step:
-    calls: list[int] = []
-
-    def step() -> Tensor:
-        x.zero_()
-        calls.append(1)
-        assert len(calls) == 1
-        return x @ w
-
-    return step
+def raising_and_overwriting(call: int, x: Tensor, w: Tensor) -> Tensor:
+    x.zero_()
+    assert call == 1
+    return x @ w
 
 
 @pytest.mark.parametrize(
-    "bad", [raising_and_overwriting, lambda x, w: lambda: (x @ w, x.zero_(), w.zero_())[0]], ids=["raising", "both"]
+    "bad", [raising_and_overwriting, lambda call, x, w: (x @ w, x.zero_(), w.zero_())[0]], ids=["raising", "both"]
 )
-def test_a_variant_that_is_wrong_and_overwrites_an_input_harms_no_other(bad: Prepare, prepared: Prepares) -> None:
-    assert reasons(prepared(workload(frozen=[]), a=bad, b=honest), ["a", "b"])["b"] is None
+def test_a_variant_that_is_wrong_and_overwrites_an_input_harms_no_other(bad: Any, prepared: Prepares) -> None:
+    assert reasons(prepared(workload(frozen=[]), a=each_call(bad), b=honest), ["a", "b"])["b"] is None
 
 
 def test_a_thread_that_writes_after_the_step_has_returned_is_caught(
