@@ -8,10 +8,11 @@ import shutil
 import signal
 import subprocess
 from collections.abc import Iterator
+from dataclasses import dataclass
 from pathlib import Path
 
 import pytest
-from synthetic_run import ROOT, program
+from synthetic_run import ROOT, program, written
 
 SCRIPT = ROOT / "reset-gpu.sh"
 TOOLS = ("awk", "bash", "cat", "cut", "env", "grep", "paste", "ps", "sed", "sleep", "sort", "tr", "wc")
@@ -38,39 +39,21 @@ echo "kill $*" >> "$HERE/log"
 exec @KILL@ "$@"
 """
 Done = subprocess.CompletedProcess[str]
+Process = subprocess.Popen[bytes]
 
 
+@dataclass
 class Bench:
     """A folder with stand-ins, one process that is on the GPU, and what was run."""
 
-    def __init__(self, place: Path, user: int = 0) -> None:
-        self.place = place
-        real = shutil.which("kill")
-        assert real is not None
-        (place / "bin").mkdir()
-        for name in TOOLS:
-            found = shutil.which(name)
-            assert found is not None, name
-            (place / "bin" / name).symlink_to(found)
-        for name, text in (("nvidia-smi", NVIDIA_SMI), ("kill", KILL.replace("@KILL@", real))):
-            program(place / "bin" / name, text)
-        self.gpus(ONE)
-        self.user(user)
-        (place / "pids").write_text("")
-        (place / "victim").write_text("none")
+    place: Path
 
-    def gpus(self, text: str) -> None:
-        (self.place / "gpus").write_text(f"{text}\n")
+    def tell(self, **files: object) -> None:
+        """What the stand-ins are to say: `gpus`, `pids` on the first of them, and the `victim` that may be killed."""
+        written(self.place, {name: f"{said}\n" for name, said in files.items()})
 
-    def user(self, number: int) -> None:
-        program(self.place / "bin" / "id", f"#!/usr/bin/env bash\necho {number}\n")
-
-    def on_it(self, process: "subprocess.Popen[bytes]") -> None:
-        (self.place / "pids").write_text(f"{process.pid}\n")
-        (self.place / "victim").write_text(str(process.pid))
-
-    def run(self, *words: str, answer: str = "", **environment: str) -> Done:
-        environment |= {"PATH": str(self.place / "bin"), "HERE": str(self.place)}
+    def run(self, *words: str, answer: str = "") -> Done:
+        environment = {"PATH": str(self.place / "bin"), "HERE": str(self.place)}
         command = [str(self.place / "bin" / "bash"), str(SCRIPT), *words]
         return subprocess.run(
             command, input=answer, capture_output=True, text=True, timeout=30, check=False, env=environment
@@ -84,30 +67,30 @@ class Bench:
 
 @pytest.fixture
 def bench(tmp_path: Path) -> Bench:
-    return Bench(tmp_path)
+    real = {name: shutil.which(name) or pytest.fail(name) for name in (*TOOLS, "kill")}
+    scripts = {"nvidia-smi": NVIDIA_SMI, "kill": KILL.replace("@KILL@", real.pop("kill")), "id": "#!/bin/sh\necho 0\n"}
+    for name, text in scripts.items():
+        program(tmp_path / "bin" / name, text)
+    for name, path in real.items():
+        (tmp_path / "bin" / name).symlink_to(path)
+    made = Bench(tmp_path)
+    made.tell(gpus=ONE, pids="", victim="none")
+    return made
 
 
 @pytest.fixture
-def process() -> Iterator["subprocess.Popen[bytes]"]:
-    with subprocess.Popen(["sleep", "60"]) as started:
-        yield started
-        started.kill()
-
-
-@pytest.fixture
-def stubborn() -> Iterator["subprocess.Popen[bytes]"]:
-    with subprocess.Popen(["bash", "-c", "trap '' TERM; echo ready; sleep 60"], stdout=subprocess.PIPE) as started:
+def process(bench: Bench, request: pytest.FixtureRequest) -> Iterator[Process]:
+    """One that is on the GPU; a test may say what it runs before it sleeps."""
+    first = getattr(request, "param", "")
+    with subprocess.Popen(["bash", "-c", f"{first} echo; exec sleep 60"], stdout=subprocess.PIPE) as started:
         started.stdout.readline()
+        bench.tell(pids=started.pid, victim=started.pid)
         yield started
         started.kill()
-
-
-Process = subprocess.Popen[bytes]
 
 
 def test_without_root_it_only_says_what_it_would_do(bench: Bench, process: Process) -> None:
-    bench.user(1000)
-    bench.on_it(process)
+    program(bench.place / "bin" / "id", "#!/bin/sh\necho 1000\n")
     for words in ([], ["--yes"], ["--dry-run"]):
         done = bench.run(*words, answer="yes\n")
         assert (done.returncode, done.stderr) == (0, "")
@@ -122,7 +105,6 @@ def test_without_root_it_only_says_what_it_would_do(bench: Bench, process: Proce
 
 @pytest.mark.parametrize("answer", ["", "\n", "y\n", "no\n", "YES\n"])
 def test_what_is_not_confirmed_is_not_done(answer: str, bench: Bench, process: Process) -> None:
-    bench.on_it(process)
     done = bench.run(answer=answer)
     assert (done.returncode, done.stderr) == (130, "reset-gpu.sh: nothing was done\n")
     assert bench.did() == []
@@ -132,26 +114,25 @@ def test_what_is_not_confirmed_is_not_done(answer: str, bench: Bench, process: P
 def test_confirmed_it_stops_the_process_and_resets(
     words: list[str], answer: str, bench: Bench, process: Process
 ) -> None:
-    bench.on_it(process)
     done = bench.run(*words, answer=answer)
     assert (done.returncode, done.stderr) == (0, "")
     assert bench.did() == [f"kill -TERM {process.pid}", "nvidia-smi --gpu-reset -i GPU-aaaa"]
     assert process.wait(5) == -signal.SIGTERM
 
 
-def test_what_ignores_sigterm_is_killed_after_the_grace_time(bench: Bench, stubborn: Process) -> None:
-    bench.on_it(stubborn)
+@pytest.mark.parametrize("process", ["trap '' TERM;"], indirect=True)
+def test_what_ignores_sigterm_is_killed_after_the_grace_time(bench: Bench, process: Process) -> None:
     assert bench.run("--yes", "--grace", "0").returncode == 0
     assert bench.did() == [
-        f"kill -TERM {stubborn.pid}",
-        f"kill -KILL {stubborn.pid}",
+        f"kill -TERM {process.pid}",
+        f"kill -KILL {process.pid}",
         "nvidia-smi --gpu-reset -i GPU-aaaa",
     ]
-    assert stubborn.wait(5) == -signal.SIGKILL
+    assert process.wait(5) == -signal.SIGKILL
 
 
 def test_a_process_of_another_container_is_left_and_keeps_the_gpu_from_being_reset(bench: Bench) -> None:
-    bench.gpus(TWO)  # the other one has such a process
+    bench.tell(gpus=TWO)  # the other one has such a process
     done = bench.run("--gpu", "1", "--yes")
     assert (done.returncode, bench.did()) == (1, [])
     assert "4000001 (its name is not to be seen)" in done.stdout
@@ -160,8 +141,7 @@ def test_a_process_of_another_container_is_left_and_keeps_the_gpu_from_being_res
 
 @pytest.mark.parametrize("gpu", ["1", "GPU-bbbb"])
 def test_of_several_gpus_only_the_chosen_one_is_touched(gpu: str, bench: Bench, process: Process) -> None:
-    bench.gpus(TWO)
-    bench.on_it(process)  # on GPU-aaaa
+    bench.tell(gpus=TWO)
     done = bench.run("--gpu", gpu, "--dry-run")
     assert "would run: nvidia-smi --gpu-reset -i GPU-bbbb" in done.stdout
     assert str(process.pid) not in done.stdout
@@ -184,7 +164,7 @@ def test_of_several_gpus_only_the_chosen_one_is_touched(gpu: str, bench: Bench, 
     ],
 )
 def test_usage(words: list[str], right: str, bench: Bench) -> None:
-    bench.gpus(TWO)
+    bench.tell(gpus=TWO)
     done = bench.run(*words, answer="yes\n")
     assert (done.returncode, done.stdout) == (2, "")
     assert right in done.stderr
