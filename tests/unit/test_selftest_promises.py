@@ -84,13 +84,12 @@ def test_a_promised_share_is_kept_undecided_or_refuted(hits: int, n: int, standi
 # 1. A/A
 
 
-def test_an_unbiased_sampler_keeps_promise_1() -> None:
-    assert standings(truth.no_difference(many(200, TWINS))) == ["kept", "kept"]
-
-
-def test_a_biased_sampler_breaks_promise_1() -> None:
-    biased = many(200, TWINS, times=TRUE_TIMES | {"b": 1.02, "d": 1.02})
-    assert standings(truth.no_difference(biased)) == ["refuted", "refuted"]
+@pytest.mark.parametrize(
+    ("bias", "count", "standing"), [(1.0, 200, "kept"), (1.02, 200, "refuted"), (1.0, 199, "undecided")]
+)
+def test_enough_sessions_of_an_unbiased_sampler_keep_promise_1(bias: float, count: int, standing: str) -> None:
+    found = many(count, TWINS, times=TRUE_TIMES | {"b": bias, "d": bias})
+    assert standings(truth.no_difference(found)) == [standing] * 2
 
 
 def test_sessions_that_fail_or_are_called_invalid_count_as_false() -> None:
@@ -101,10 +100,6 @@ def test_sessions_that_fail_or_are_called_invalid_count_as_false() -> None:
     assert "80 failed, such as ch01:x: it died" in (false.note or "")
     invalid = [replace(one, verdict="invalid") for one in good[:120]]
     assert truth.no_difference([*good, *invalid])[0].standing == "refuted"
-
-
-def test_fewer_sessions_than_the_promise_is_about_leave_it_undecided() -> None:
-    assert standings(truth.no_difference(many(199, TWINS))) == ["undecided", "undecided"]
 
 
 # 2. Known truth
@@ -131,16 +126,11 @@ def test_an_empty_step_must_read_the_floor(empty: float, standing: str) -> None:
     assert truth.empty(2.0, [empty] * 5).standing == standing
 
 
-def planted(noise: float) -> list[Promise]:
-    return truth.planted(many(100, [*PLANTED, *[PLANTED[-1]] * 2], SLOWED, noise, LEVER))
-
-
-def test_planted_slowdowns_are_found_by_a_sharp_clock_with_their_size() -> None:
-    assert standings(planted(noise=0.002)) == ["kept"] * 5
-
-
-def test_a_blunt_clock_misses_them() -> None:
-    assert standings(planted(noise=0.1))[1:4] == ["refuted"] * 3
+@pytest.mark.parametrize(("noise", "standing"), [(0.002, "kept"), (0.1, "refuted")])
+def test_a_sharp_clock_finds_planted_slowdowns_and_a_blunt_one_misses_them(noise: float, standing: str) -> None:
+    found = truth.planted(many(100, [*PLANTED, *[PLANTED[-1]] * 2], SLOWED, noise, LEVER))
+    assert standings(found)[1:4] == [standing] * 3
+    assert standing == "refuted" or standings(found) == ["kept"] * 5
 
 
 @pytest.mark.parametrize(("slow_blocks", "standing"), [(1, "refuted"), (2, "undecided")])
