@@ -20,7 +20,6 @@ from common.python.base.reaper import children
 from common.python.base.results import PairResult, Summary, VariantResult
 from common.python.run.options import Options
 from common.python.run.suite import Say, Show, Suite, aloud, open_suite
-from common.python.stats.verdict import judge
 from common.python.workers.process import Worker
 from tools.cli.benchmark_cli import main
 
@@ -148,15 +147,6 @@ class Tree:
 
 def row(result: PairResult, stem: str) -> VariantResult:
     return next(variant for variant in result.variants if variant.name == stem)
-
-
-def judged_again(result: PairResult) -> PairResult:
-    """Every derived number thrown away and computed anew from the samples."""
-    bare = result.model_copy(deep=True, update={"control": None, "limit": None, "peer_ratio": None, "best_peer": None})
-    for variant in bare.variants:
-        variant.speedup = variant.wall = variant.device = variant.memory_ratio = variant.percent_of_limit = None
-        variant.rates = {}
-    return judge(bare, None)
 
 
 def load(worker: Worker) -> dict[str, Any]:

@@ -4,7 +4,7 @@ import re
 from typing import Any
 
 import pytest
-from small_tree import HONEST, NOTE_PROCESS, WRONG, Tree, doing, judged_again, row
+from small_tree import HONEST, NOTE_PROCESS, WRONG, Tree, doing, row
 
 from common.python.base.results import CONTROL, PairResult
 from common.python.corpus.discovery import Pair
@@ -188,11 +188,6 @@ def test_a_wrong_rung_and_a_raising_one_fail_alone(done: Tree) -> None:
     sampled = {sample.variant for block in result.blocks for sample in block.samples}
     assert sampled == {"baseline_some_wrong", "optimized_some_wrong", CONTROL}
     assert_refused(result, "optimized_some_wrong__raises", "ValueError at optimized_some_wrong__raises.py", "no luck")
-
-
-def test_judging_again_from_the_samples_changes_nothing(done: Tree) -> None:
-    for stored in (done.result(line["pair"]) for line in done.journal()):
-        assert judged_again(stored) == stored, stored.key
 
 
 LOST = {  # pairs that fail as a whole: their verdict, the file whose fault it is, and what the reason says
