@@ -14,7 +14,6 @@ from common.models.references import hidden_states, planted
 from common.python.workload import Draw
 
 GROUPED = Shape(layers=3, width=24, heads=6, kv_heads=2, hidden=37, vocabulary=53, rope_base=5e5)
-UNGROUPED = Shape(layers=2, width=24, heads=3, kv_heads=3, hidden=31, vocabulary=53)
 LENGTH = 11
 
 
