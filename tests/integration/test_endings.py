@@ -196,17 +196,6 @@ def test_workers_that_end_and_interpreters_that_begin_go_with_the_run(here: Tree
 # Going on.
 
 
-def test_a_half_written_last_line_is_cut_off_and_its_pair_measured_again(here: Tree) -> None:
-    three(here)
-    here.run("ch1")
-    path = here.folder / "journal.jsonl"
-    path.write_text(path.read_text()[:-20])
-    said: list[str] = []
-    finished = here.run("ch1", resume=here.folder, say=said.append)
-    assert said == [f"the last line of {path} was only half written: the pair that it names is measured again"]
-    assert journaled(here.folder) == list(PAIRS) == [result.key for result in finished.pairs]
-
-
 def test_a_pair_whose_source_has_changed_is_measured_anew_and_no_other(here: Tree) -> None:
     three(here)
     here.run("ch1")

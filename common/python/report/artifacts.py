@@ -1,7 +1,7 @@
 """A run's folder read back: what reports and comparisons are made of, on whatever machine."""
 
 import os
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -75,18 +75,12 @@ def read_run(folder: Path) -> Run:
     return Run(folder, summary, _peaks(folder, summary), parts)
 
 
-def read_journal(folder: Path, say: Callable[[str], None] = lambda line: None) -> list[PairResult]:
-    """The results that a run's journal names, for a run that goes on. Raises ValueError, in one line, as read_run.
-
-    A last line that the end of the process or a full disk left half written names nothing: `say` hears of it.
-    """
+def read_journal(folder: Path) -> list[PairResult]:
+    """The results that a run's journal names, for a run that goes on. Raises ValueError, in one line, as read_run."""
     _refuse_links(folder)
     path = folder / JOURNAL
     with safe_read.named(path):
-        *whole, cut = safe_read.read_bytes(path).split(b"\n")
-        lines = [safe_read.parse(line, Line) for line in whole]
-    if cut:
-        say(f"the last line of {path} was only half written: the pair that it names is measured again")
+        lines = [safe_read.parse(line, Line) for line in safe_read.read_bytes(path).splitlines()]
     return [_journaled(folder, line) for line in lines]
 
 

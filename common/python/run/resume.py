@@ -33,7 +33,7 @@ def go_on(folder: Path, now: Manifest, say: Callable[[str], None]) -> tuple[list
     `say` hears what is measured anew and why. Raises ValueError, in one line, where the runs do not belong together or
     the earlier one cannot be read.
     """
-    results = list({result.key: result for result in read_journal(folder, say)}.values())
+    results = list({result.key: result for result in read_journal(folder)}.values())
     before = read_model(folder / "manifest.json", Manifest)
     if found := differences(before, now):
         told = "; ".join(map(safe_read.shown, found))
