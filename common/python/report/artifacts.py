@@ -2,11 +2,12 @@
 
 import os
 from collections.abc import Mapping
+from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 
 from common.python.base import safe_read
-from common.python.base.journal import JOURNAL, Line, write
+from common.python.base.journal import JOURNAL, Line
 from common.python.base.results import SCHEMA_VERSION, Manifest, PairResult, Summary
 from common.python.base.safe_read import read_model
 from common.python.corpus.targets import VARIANT, Folder
@@ -36,26 +37,17 @@ class Run:
 
 
 def mark_latest(folder: Path) -> None:
-    """Point `latest`, beside a run's folder, at that folder: a link, or a file with its name where no link can be made.
-
-    Raises OSError where neither can be written.
-    """
-    latest, link = folder.with_name(LATEST), folder.with_name(f"{LATEST}-{folder.name}")
-    try:
+    """Make `latest`, beside a run's folder, a link to that folder, where the file system has links."""
+    link = folder.with_name(f"{LATEST}-{folder.name}")
+    with suppress(OSError):
         link.symlink_to(folder.name)
-        link.replace(latest)
-    except OSError:
-        link.unlink(missing_ok=True)
-        write(latest, folder.name)
+        link.replace(folder.with_name(LATEST))
 
 
 def followed(place: Path) -> Path:
     """A run's folder; for `latest`, the folder beside it that it names."""
-    if place.name != LATEST:
-        return place
-    if place.is_symlink():
-        return place.with_name(Path(os.readlink(place)).name)
-    return place.with_name(place.read_text().strip()) if place.is_file() else place
+    linked = place.name == LATEST and place.is_symlink()
+    return place.with_name(Path(os.readlink(place)).name) if linked else place
 
 
 def read_run(folder: Path) -> Run:
