@@ -26,20 +26,11 @@ PREFIX = "benchmark-against-"  # of a worktree's folder; the number of the proce
 NO_HOOKS = ("-c", "core.hooksPath=/dev/null")
 TOLD = ("torch", "triton", "python")  # the first that differs names the rungs of another Python
 MOST_TOLD = 400  # characters of a difference
-NEEDED = ("torch", "numpy", "pydantic")
 ASK = """
-said, lacks = {"parent": os.getppid()}, []
-for name in json.loads(sys.argv[2]):
-    try:
-        importlib.import_module(name)
-    except Exception as error:
-        lacks.append(name)
-if not lacks:
-    importlib.import_module("common.python.workers.commands")
-    from common.python.base.manifest import versions
-    said |= {"versions": versions(), "gpu": sys.modules["torch"].cuda.is_available()}
+importlib.import_module("common.python.workers.commands")
+from common.python.base.manifest import versions
 print()
-print(json.dumps(said | {"lacks": lacks}))
+print(json.dumps([os.getppid(), versions(), sys.modules["torch"].cuda.is_available()]))
 """
 
 
@@ -102,22 +93,20 @@ def look_into(python: str) -> tuple[str, dict[str, str | None], bool]:
     if found is None:
         raise ValueError("is no executable file")
     path, limit_s = os.path.abspath(found), START_LIMIT_S * crowding()
-    asked = [path, "-c", IMPORT + ASK, str(ROOT), json.dumps(NEEDED)]
     try:
-        done = subprocess.run(asked, stdin=subprocess.DEVNULL, capture_output=True, timeout=limit_s, check=False)
-        told = json.loads((done.stdout.splitlines() or [b""])[-1]) if done.returncode == 0 else None
+        asked = [path, "-c", IMPORT + ASK, str(ROOT)]
+        done = subprocess.run(asked, stdin=subprocess.DEVNULL, capture_output=True, timeout=limit_s, check=True)
+        parent, versions, gpu = json.loads(done.stdout.splitlines()[-1])
     except subprocess.TimeoutExpired:
         raise ValueError(f"does not import torch within {limit_s:.0f} s") from None
-    except (OSError, ValueError):
+    except subprocess.CalledProcessError as error:
+        last = error.stderr.decode(errors="replace").strip().rpartition("\n")[2]
+        raise ValueError(f"cannot import the harness: {last or 'it says nothing'}") from None
+    except (OSError, ValueError, LookupError, TypeError):
         raise ValueError("is no Python") from None
-    if not isinstance(told, dict) or "lacks" not in told:
-        last = (done.stderr.decode(errors="replace").strip().splitlines() or ["it says nothing"])[-1]
-        raise ValueError(f"cannot import the harness: {last}")
-    if lacks := told["lacks"]:
-        raise ValueError(f"cannot import {' and '.join(lacks)}: install what is missing in its environment")
-    if told["parent"] != os.getpid():
+    if parent != os.getpid():
         raise ValueError("starts Python as a process of its own: name that Python itself")
-    return path, told["versions"], told["gpu"]
+    return path, versions, gpu
 
 
 def _named(rung: Variant, short: str, where: str) -> Variant:
