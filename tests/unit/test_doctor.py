@@ -146,7 +146,7 @@ def test_a_program_that_hangs_is_unknown(bin_folder: Path, monkeypatch: pytest.M
 def test_torch_must_fit_the_driver(
     installed: str, driver: str | None, state: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(doctor, "version", lambda package: installed)
+    monkeypatch.setattr(doctor, "version_of", lambda package: installed)
     found = torch_build(machine(driver))
     assert (found[0], found[1].startswith(installed)) == (state, True)
 

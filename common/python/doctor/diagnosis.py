@@ -8,7 +8,6 @@ import subprocess
 from collections import Counter
 from dataclasses import asdict
 from functools import partial
-from importlib.metadata import PackageNotFoundError, version
 from itertools import groupby
 from pathlib import Path
 
@@ -17,6 +16,7 @@ from rich.console import Console
 from rich.text import Text
 
 from common.python.base.machine import Machine, machine
+from common.python.base.manifest import version_of
 from common.python.base.text import clean
 from common.python.base.toolkit import find_nvcc, find_program
 from common.python.doctor.check_result import Answer, Check, Finding, State, examine, wanted
@@ -87,10 +87,8 @@ def torch_build(here: Machine) -> Answer:
 
 
 def package(name: str, here: Machine) -> Answer:
-    try:
-        return "good", version(name), None
-    except PackageNotFoundError:
-        return "poor", "none", "./setup.sh"
+    found = version_of(name)
+    return wanted(found is not None, found or "none", "./setup.sh", "poor")
 
 
 def program(name: str, install: str, here: Machine) -> Answer:
