@@ -128,16 +128,10 @@ def _facts(run: Run) -> dict[str, str | None]:
 
 
 def _sources(a: Manifest, b: Manifest) -> list[str]:
-    """Files that both name with other contents, and those that only one of them ran."""
-    told = []
-    for what, names in (
-        ("sources changed", [name for name in a.sources if name in b.sources and a.sources[name] != b.sources[name]]),
-        ("sources in A only", sorted(a.sources.keys() - b.sources)),
-        ("sources in B only", sorted(b.sources.keys() - a.sources)),
-    ):
-        more = f" and {len(names) - 5} more" if len(names) > 5 else ""
-        told += [f"{what}: {', '.join(map(clean, names[:5]))}{more}"] if names else []
-    return told
+    """Files that both name with other contents. Those that only one of them ran are of pairs that the other lacks."""
+    names = [name for name in a.sources if name in b.sources and a.sources[name] != b.sources[name]]
+    more = f" and {len(names) - 5} more" if len(names) > 5 else ""
+    return [f"sources changed: {', '.join(map(clean, names[:5]))}{more}"] if names else []
 
 
 def _readings(both: Sequence[tuple[PairResult, PairResult]]) -> list[str]:
