@@ -6,6 +6,7 @@ import triton.language as tl
 from torch import Tensor
 
 from common.models.grouped_query import attended
+from common.models.merge import merge
 from common.python.workload import Cost, Draw, Inputs, Step, Workload
 
 PAGE, SHARE = 16, 16  # tokens of a page; pages for each one that is chosen
@@ -86,17 +87,6 @@ def attend(
     slot = (both * tl.num_programs(0) + part) * group + query
     tl.store(sums_of + slot[:, None] * WIDTH + column[None, :], sums / total[:, None], mask=mask)
     tl.store(logs_of + slot, peak + tl.log2(total), mask=query < group)
-
-
-@triton.jit
-def merge(sums_of, logs_of, out, group, parts, WIDTH: tl.constexpr, PARTS: tl.constexpr):
-    query, both, part = tl.program_id(0), tl.program_id(1).to(tl.int64), tl.arange(0, PARTS)
-    slot, column = (both * parts + part) * group + query, tl.arange(0, WIDTH)
-    logs = tl.load(logs_of + slot, mask=part < parts, other=float("-inf"))
-    weights = tl.exp2(logs - tl.max(logs, axis=0))
-    sums = tl.load(sums_of + slot[:, None] * WIDTH + column[None, :], mask=part[:, None] < parts, other=0.0)
-    mean = tl.sum(sums * weights[:, None], axis=0) / tl.sum(weights, axis=0)
-    tl.store(out + (both * group + query) * WIDTH + column, mean)
 
 
 def attention(q: Tensor, k: Tensor, v: Tensor, lists: Tensor) -> Step:

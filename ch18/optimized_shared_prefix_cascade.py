@@ -8,6 +8,7 @@ import triton.language as tl
 from torch import Tensor
 
 from ch18.baseline_shared_prefix_cascade import workload as workload
+from common.models.merge import merge
 from common.python.workload import Step
 
 # A multiprocessor has room for a program of the prefix, with 128 KiB of shared memory, and two of own keys beside it.
@@ -45,17 +46,6 @@ def attend(
     tl.store(logs_of + slot, peak + tl.log2(total), mask=mask)
 
 
-@triton.jit
-def merge(sums_of, logs_of, out, slots, WIDTH: tl.constexpr, PARTS: tl.constexpr):
-    """The attention of one query to all keys: that to the parts, weighted by their totals."""
-    query, part, column = tl.program_id(0).to(tl.int64), tl.arange(0, PARTS), tl.arange(0, WIDTH)
-    slot, live = query * slots + part, part < slots
-    logs = tl.load(logs_of + slot, mask=live, other=float("-inf"))
-    weights = tl.exp2(logs - tl.max(logs, axis=0))
-    sums = tl.load(sums_of + slot[:, None] * WIDTH + column[None, :], mask=live[:, None], other=0.0)
-    tl.store(out + query * WIDTH + column, tl.sum(sums * weights[:, None], axis=0) / tl.sum(weights, axis=0))
-
-
 def prepare(q: Tensor, common_k: Tensor, common_v: Tensor, own_k: Tensor, own_v: Tensor) -> Step:
     (requests, heads, group, width), out = q.shape, torch.empty_like(q)
     prefix, own = common_k.shape[1], own_k.shape[2]
@@ -81,7 +71,7 @@ def prepare(q: Tensor, common_k: Tensor, common_v: Tensor, own_k: Tensor, own_v:
             )
         if side:
             torch.cuda.current_stream().wait_stream(side)
-        merge[(len(sums),)](sums, logs, out, parts + 1, WIDTH=width, PARTS=power, num_warps=1)
+        merge[1, len(sums)](sums, logs, out, 1, parts + 1, WIDTH=width, PARTS=power, num_warps=1)
         return out
 
     return step

@@ -9,6 +9,7 @@ from torch import Tensor
 from triton import knobs
 
 from ch18.baseline_split_kv_decode import workload as workload
+from common.models.merge import merge
 from common.python.workload import Step
 
 KEYS = 64  # of a tile
@@ -50,19 +51,6 @@ def attend_part(
     slot = (head * parts + part) * group + query
     tl.store(sums_of + slot[:, None] * WIDTH + column[None, :], sums / total[:, None], mask=mask)
     tl.store(logs_of + slot, peak + tl.log2(total), mask=query < group)
-
-
-@triton.jit
-def merge(sums_of, logs_of, out, group, parts, WIDTH: tl.constexpr, PARTS: tl.constexpr):
-    """The attention of one query to all keys: that to the parts, weighted by their totals."""
-    query, head = tl.program_id(0), tl.program_id(1).to(tl.int64)
-    part, column = tl.arange(0, PARTS), tl.arange(0, WIDTH)
-    slot = (head * parts + part) * group + query
-    logs = tl.load(logs_of + slot, mask=part < parts, other=float("-inf"))
-    weights = tl.exp2(logs - tl.max(logs, axis=0))
-    sums = tl.load(sums_of + slot[:, None] * WIDTH + column[None, :], mask=part[:, None] < parts, other=0.0)
-    merged = tl.sum(sums * weights[:, None], axis=0) / tl.sum(weights, axis=0)
-    tl.store(out + (head * group + query) * WIDTH + column, merged)
 
 
 def share_of(keys: int, pairs: int, tile_bytes: int) -> int:
