@@ -37,7 +37,7 @@ def cost(requests: int, heads: int, keys: int, latent: int, width: int, dtype: s
         "read": 2 * (rows * (latent + ROTARY) + queries * (width + ROTARY) + weights),
         "write": 2 * queries * width,
     }
-    flops = 2 * heads * rows * (2 * min(width, latent) + ROTARY)  # what any order of the products needs
+    flops = 2 * heads * rows * (2 * latent + ROTARY)  # to expand a row takes more: width * latent products a head
     return Cost(flops=flops, dtype="bf16", **moved, items=requests, unit="tokens")
 
 

@@ -55,7 +55,7 @@ __device__ __forceinline__ void load_queries(uint32_t (&to)[4], const Element* f
   }
 }
 
-// Block (part, request): the attention to `share` keys, and the logs of the weights' totals (base 2).
+// Block (heads, part, request): 16 heads' attention to `share` keys, and the logs of the weights' totals (base 2).
 template <typename Element, int LATENT>
 __global__ void __launch_bounds__(WARPS * 32, RESIDENT)
     attend(const Element* __restrict__ q, const Element* __restrict__ q_rotary, const Element* __restrict__ cache,
@@ -65,8 +65,9 @@ __global__ void __launch_bounds__(WARPS * 32, RESIDENT)
   constexpr int COLUMNS = Own::COLUMNS, OWN = Own::OWN, STEPS = COLUMNS / 16, TILES = KEYS / 8;
   extern __shared__ __align__(128) char shared[];
   const int lane = threadIdx.x % 32, warp = threadIdx.x / 32, g = lane / 4, c = lane % 4;
-  const int part = blockIdx.x, parts = gridDim.x, first = part * share, end = min(first + share, keys);
-  const int64_t request = blockIdx.y;
+  const int part = blockIdx.y, parts = gridDim.y, first = part * share, end = min(first + share, keys);
+  const int64_t request = blockIdx.z, query_of = request * heads + blockIdx.x * HEADS;  // of the first head
+  heads -= blockIdx.x * HEADS;
   cache += request * keys * LATENT + warp * COLUMNS, rotary += request * keys * ROTARY + warp * OWN;
   const uint32_t mine = shared_address(shared) + warp * STAGES * Own::BYTES;
   float4* scores = reinterpret_cast<float4*>(shared + WARPS * STAGES * Own::BYTES);  // [2, WARPS, TILES, 32]
@@ -95,9 +96,9 @@ __global__ void __launch_bounds__(WARPS * 32, RESIDENT)
   uint32_t query[STEPS][4], turned[4];
 #pragma unroll
   for (int step = 0; step < STEPS; ++step) {
-    load_queries(query[step], q + request * heads * LATENT + warp * COLUMNS + step * 16, LATENT, heads);
+    load_queries(query[step], q + query_of * LATENT + warp * COLUMNS + step * 16, LATENT, heads);
   }
-  load_queries(turned, q_rotary + request * heads * ROTARY + warp * OWN, ROTARY, heads);
+  load_queries(turned, q_rotary + query_of * ROTARY + warp * OWN, ROTARY, heads);
 
   float sums[2 * STEPS][4] = {}, total[2] = {}, peak[2] = {-INFINITY, -INFINITY};  // of heads g and g + 8
   for (int tile = 0; first + tile * KEYS < end; ++tile) {
@@ -190,7 +191,7 @@ __global__ void __launch_bounds__(WARPS * 32, RESIDENT)
     total[half] += __shfl_xor_sync(0xffffffff, total[half], 2);
     const int head = g + half * 8;
     if (head >= heads) continue;
-    const int64_t slot = (request * heads + head) * parts + part;
+    const int64_t slot = (query_of + head) * parts + part;
     float* to = sums_of + slot * LATENT + warp * COLUMNS + c * 2;
 #pragma unroll
     for (int n = 0; n < 2 * STEPS; ++n) {
@@ -224,8 +225,9 @@ int start(const Element* q, const Element* q_rotary, const Element* cache, const
           cudaStream_t stream) {
   constexpr int bytes = Tile<LATENT>::SHARED;
   TRY(cudaFuncSetAttribute(attend<Element, LATENT>, cudaFuncAttributeMaxDynamicSharedMemorySize, bytes));
-  attend<Element, LATENT><<<dim3(parts, requests), WARPS * 32, bytes, stream>>>(q, q_rotary, cache, rotary, sums, logs,
-                                                                               heads, keys, share, scale);
+  const dim3 grid((heads + HEADS - 1) / HEADS, parts, requests);
+  attend<Element, LATENT><<<grid, WARPS * 32, bytes, stream>>>(q, q_rotary, cache, rotary, sums, logs, heads, keys,
+                                                               share, scale);
   TRY(cudaGetLastError());
   merge<<<requests * heads, 256, 0, stream>>>(sums, logs, out, parts, LATENT);
   return cudaGetLastError();
@@ -235,7 +237,7 @@ template <typename Element>
 int launch(const Element* q, const Element* q_rotary, const Element* cache, const Element* rotary, float* sums,
            float* logs, Element* out, int requests, int heads, int keys, int latent, int parts, int share, float scale,
            cudaStream_t stream) {
-  const bool whole = requests > 0 && heads > 0 && heads <= HEADS && parts > 0 && share > 0;
+  const bool whole = requests > 0 && heads > 0 && parts > 0 && share > 0;
   if (!whole || int64_t(parts - 1) * share >= keys || int64_t(parts) * share < keys) return cudaErrorInvalidValue;
   const auto kernels = latent == 512 ? start<Element, 512> : latent == 128 ? start<Element, 128> : nullptr;
   if (kernels == nullptr) return cudaErrorInvalidValue;

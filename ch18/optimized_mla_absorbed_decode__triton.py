@@ -9,9 +9,10 @@ from torch import Tensor
 
 from ch18.baseline_mla_absorbed_decode import ROTARY
 from ch18.baseline_mla_absorbed_decode import workload as workload
+from common.models.merge import merge
 from common.python.workload import Step
 
-KEYS, PARTS = 32, 8  # of a tile; of a request's cache, a program each
+HEADS, PARTS = 64, 8  # of a program, at most; of a request's cache, a program each
 
 
 @triton.jit
@@ -20,8 +21,8 @@ def attend(
     LATENT: tl.constexpr, ROTARY: tl.constexpr, KEYS: tl.constexpr, HEADS: tl.constexpr,
 ):  # fmt: skip
     """The attention of all heads to a part of a request's cache, and the logs of the weights' totals (base 2)."""
-    part, parts, request = tl.program_id(0), tl.num_programs(0), tl.program_id(1).to(tl.int64)
-    head, column, turn = tl.arange(0, HEADS), tl.arange(0, LATENT), tl.arange(0, ROTARY)
+    part, parts, request = tl.program_id(1), tl.num_programs(1), tl.program_id(2).to(tl.int64)
+    head, column, turn = tl.program_id(0) * HEADS + tl.arange(0, HEADS), tl.arange(0, LATENT), tl.arange(0, ROTARY)
     mask, query = head < heads, request * heads + head
     mine = tl.load(q + query[:, None] * LATENT + column[None, :], mask=mask[:, None], other=0.0)
     turned = tl.load(q_rotary + query[:, None] * ROTARY + turn[None, :], mask=mask[:, None], other=0.0)
@@ -43,32 +44,23 @@ def attend(
     tl.store(logs_of + slot, peak + tl.log2(total), mask=mask)
 
 
-@triton.jit
-def merge(sums_of, logs_of, out, parts, LATENT: tl.constexpr, PARTS: tl.constexpr):
-    """The attention of one query to all keys: that to the parts, weighted by their totals."""
-    query, part, column = tl.program_id(0).to(tl.int64), tl.arange(0, PARTS), tl.arange(0, LATENT)
-    slot, live = query * parts + part, part < parts
-    logs = tl.load(logs_of + slot, mask=live, other=float("-inf"))
-    weights = tl.exp2(logs - tl.max(logs, axis=0))
-    sums = tl.load(sums_of + slot[:, None] * LATENT + column[None, :], mask=live[:, None], other=0.0)
-    tl.store(out + query * LATENT + column, tl.sum(sums * weights[:, None], axis=0) / tl.sum(weights, axis=0))
-
-
 def prepare(q: Tensor, q_rotary: Tensor, cache: Tensor, rotary: Tensor, to_keys: Tensor, to_values: Tensor) -> Step:
     (requests, heads, width), (_, keys, latent) = q.shape, cache.shape
-    share = triton.cdiv(triton.cdiv(keys, PARTS), KEYS) * KEYS
+    rows = min(HEADS, max(16, triton.next_power_of_2(heads)))
+    tile, warps, stages = (64, 8, 2) if rows == HEADS else (32, 4, 3)
+    share = triton.cdiv(triton.cdiv(keys, PARTS), tile) * tile
     parts = triton.cdiv(keys, share)
     sums = q.new_empty(requests, heads, parts, latent, dtype=torch.float32)
     logs = q.new_empty(requests, heads, parts, dtype=torch.float32)
     attended = q.new_empty(requests, heads, latent)
     scale = (width + ROTARY) ** -0.5 * math.log2(math.e)  # weights are powers of 2
-    rows, power = max(16, triton.next_power_of_2(heads)), triton.next_power_of_2(parts)
-    sizes = (heads, keys, share, scale, latent, ROTARY, KEYS, rows)
+    grid, power = (triton.cdiv(heads, rows), parts, requests), triton.next_power_of_2(parts)
+    sizes = (heads, keys, share, scale, latent, ROTARY, tile, rows)
 
     def step() -> Tensor:
         absorbed = (q.transpose(0, 1) @ to_keys).transpose(0, 1).contiguous()
-        attend[parts, requests](absorbed, q_rotary, cache, rotary, sums, logs, *sizes, num_warps=4, num_stages=3)
-        merge[(requests * heads,)](sums, logs, attended, parts, latent, power, num_warps=4)
+        attend[grid](absorbed, q_rotary, cache, rotary, sums, logs, *sizes, num_warps=warps, num_stages=stages)
+        merge[1, requests * heads](sums, logs, attended, 1, parts, latent, power, num_warps=4)
         return (attended.transpose(0, 1) @ to_values).transpose(0, 1)
 
     return step

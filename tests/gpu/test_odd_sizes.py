@@ -155,7 +155,7 @@ SIZES: dict[str, list[dict[str, Any]]] = {
         *((1, 1, 1, 1, 64, "float16"), (2, 3, 8, 17, 128, "bfloat16"), (1, 2, 5, 1025, 128, "bfloat16")),
     ),
     "ch18:flash_backward": shapes("heads tokens width dtype", (1, 1, 64, "float16"), (3, 129, 128, "bfloat16")),
-    "ch18:mla_absorbed_decode": shapes("requests heads keys latent width dtype", (2, 5, 301, 512, 128, "bfloat16")),
+    "ch18:mla_absorbed_decode": shapes("requests heads keys latent width dtype", (2, 69, 301, 512, 128, "bfloat16")),
     "ch19:fp8_cast_transpose": shapes("rows columns", (1, 1), (8, 8), (129, 127), (136, 264), (1032, 8200)),
     "ch19:hadamard_fp4_quantize": shapes("rows blocks", (1, 1), (3, 17), (129, 33)),
     "ch17:relu_sparse_ffn": shapes("width wide active dtype", (8, 1, 1, "bfloat16"), (1032, 257, 23, "bfloat16")),
