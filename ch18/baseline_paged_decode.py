@@ -4,7 +4,7 @@ import torch
 from torch import Tensor
 from torch.nn.functional import scaled_dot_product_attention
 
-from common.models.grouped_query import attended
+from common.models.grouped_query import attended, decode_cost
 from common.python.workload import Cost, Draw, Inputs, Step, Workload
 
 PAGE = 16  # tokens
@@ -28,9 +28,7 @@ def reference(q: Tensor, k: Tensor, v: Tensor, table: Tensor) -> Tensor:
 
 
 def cost(requests: int, heads: int, group: int, pages: int, width: int, dtype: str) -> Cost:
-    cache, queries = 2 * requests * pages * PAGE * heads * width, requests * heads * group * width
-    moved = {"read": 2 * (cache + queries) + 4 * requests * pages, "write": 2 * queries}
-    return Cost(flops=2 * group * cache, dtype="bf16", **moved, items=requests, unit="tokens")
+    return decode_cost(requests, heads, group, pages * PAGE, width, dtype, table=4 * requests * pages)
 
 
 workload = Workload(

@@ -7,32 +7,16 @@ import triton
 import triton.language as tl
 from torch import Tensor
 
-from common.models.grouped_query import attended
-from common.python.workload import Cost, Draw, Inputs, Step, Workload
+from common.models.grouped_query import attended, decode_cost, decode_inputs
+from common.python.workload import Step, Workload
 
 KEYS = 64  # of a tile
 
 
-def inputs(draw: Draw, requests: int, heads: int, group: int, keys: int, width: int, dtype: str) -> Inputs:
-    element = getattr(torch, dtype)
-    return {
-        "q": draw.normal(requests, heads, group, width, dtype=element),  # a new token's `group` queries to a key head
-        "k": draw.normal(requests, heads, keys, width, dtype=element),
-        "v": draw.normal(requests, heads, keys, width, dtype=element),
-    }
-
-
-def cost(requests: int, heads: int, group: int, keys: int, width: int, dtype: str) -> Cost:
-    cache, queries = 2 * requests * heads * keys * width, requests * heads * group * width
-    flops = 2 * group * cache
-    moved = {"read": 2 * (cache + queries), "write": 2 * queries}
-    return Cost(flops=flops, dtype="bf16", **moved, items=requests, unit="tokens")
-
-
 workload = Workload(
-    inputs=inputs,
+    inputs=decode_inputs,
     reference=lambda q, k, v: torch.stack([attended(*one) for one in zip(q, k, v)]),
-    cost=cost,
+    cost=decode_cost,
     sizes={
         # An 8B model's heads, one layer: 512 MiB of keys and values.
         "bench": {"requests": 1, "heads": 8, "group": 4, "keys": 131072, "width": 128, "dtype": "bfloat16"},

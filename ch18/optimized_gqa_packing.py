@@ -36,7 +36,7 @@ def attend(q, k, v, out, group, keys, scale, WIDTH: tl.constexpr, KEYS: tl.const
 
 def prepare(q: Tensor, k: Tensor, v: Tensor) -> Step:
     requests, heads, keys, width = k.shape
-    group, out = q.shape[1] // heads, torch.empty_like(q)
+    group, out = q.shape[2], torch.empty_like(q)
     scale = width**-0.5 * math.log2(math.e)  # weights are powers of 2
     rows = max(16, triton.next_power_of_2(group))  # the least that a product takes
 

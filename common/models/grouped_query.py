@@ -1,9 +1,24 @@
-"""Plain attention for float64 references, and the number of query-key pairs that it computes."""
+"""Grouped-query attention: what a decode step is given and costs, a plain form for float64 references, live pairs."""
 
 from collections.abc import Iterable
 
 import torch
 from torch import Tensor
+
+from common.python.workload import Cost, Draw, Inputs
+
+
+def decode_inputs(draw: Draw, requests: int, heads: int, group: int, keys: int, width: int, dtype: str) -> Inputs:
+    """A new token's `group` queries to each key head, and a contiguous cache."""
+    sides = {"q": group, "k": keys, "v": keys}
+    return {name: draw.normal(requests, heads, n, width, dtype=getattr(torch, dtype)) for name, n in sides.items()}
+
+
+def decode_cost(requests: int, heads: int, group: int, keys: int, width: int, dtype: str, table: int = 0) -> Cost:
+    """Of one new token a request in 16-bit numbers; a block table of `table` bytes is read too."""
+    cache, queries = 2 * requests * heads * keys * width, requests * heads * group * width
+    moved = {"read": 2 * (cache + queries) + table, "write": 2 * queries}
+    return Cost(flops=2 * group * cache, dtype="bf16", **moved, items=requests, unit="tokens")
 
 
 def attended(q: Tensor, k: Tensor, v: Tensor, live: Tensor | None = None) -> Tensor:
