@@ -1,0 +1,24 @@
+"""The same turns, kept by named barriers, and the product starts early: while the last rows are still being cast."""
+
+import torch
+from torch import Tensor
+
+from ch14.baseline_blockwise_fp8_gemm import BLOCK
+from ch14.baseline_blockwise_fp8_gemm import workload as workload
+from common.python.cuda import load_cuda
+from common.python.requirements import needs
+from common.python.workload import Step
+
+requires = needs(targets=["sm_90a"])
+
+
+def prepare(x: Tensor, codes: Tensor, by_block: Tensor) -> Step:
+    (m, k), n, linear = x.shape, len(codes), load_cuda(__file__, "linear")
+    out, x_codes = x.new_empty(m, n), torch.empty_like(x, dtype=codes.dtype)
+    x_scales = by_block.new_empty(k // BLOCK, m)
+
+    def step() -> Tensor:
+        linear(x, codes, by_block, out, x_codes, x_scales, m, n, k)
+        return out
+
+    return step
