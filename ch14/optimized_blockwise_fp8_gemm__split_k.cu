@@ -1,0 +1,164 @@
+// For few tokens: blocks share all tiles' numbers equally, and each streams its part of the weight from memory once.
+// targets: sm_90a (wgmma exists on Hopper alone)
+#include <cuda_fp8.h>
+
+#include "stream_k.cuh"
+#include "wgmma.cuh"
+
+// The product's copies and descriptors take two numbers for one bf16: ROW is 64 such pairs.
+
+constexpr int BLOCK = 128;                // numbers of a row that share a scale; of a weight, by as many outputs
+constexpr int PIECE = 8;                  // numbers of x that a thread casts
+constexpr int TILE_M = 64, TILE_N = 128;  // of the result: one warpgroup's product
+constexpr int THREADS = GROUP_THREADS;
+constexpr int STAGES = 8;                 // 128 KiB of weights on their way to a multiprocessor
+
+struct Shared {
+  bf16 a[STAGES][TILE_M * ROW];
+  bf16 b[STAGES][TILE_N * ROW];
+  Barrier full[STAGES];
+};
+
+// Sixteen threads cast a block of 128 numbers of a row, with the least power of two with which it fits.
+__global__ void cast(const bf16* __restrict__ x, uint2* __restrict__ codes, float* __restrict__ scales, int64_t pieces,
+                     int m, int k) {
+  const int64_t piece = int64_t(blockIdx.x) * blockDim.x + threadIdx.x;
+  if (piece >= pieces) return;  // whole blocks of numbers, so all or none of their threads
+  union {
+    uint4 words;
+    __nv_bfloat162 pairs[PIECE / 2];
+  } from;
+  from.words = reinterpret_cast<const uint4*>(x)[piece];
+  float2 numbers[PIECE / 2];
+  float largest = 0;
+#pragma unroll
+  for (int i = 0; i < PIECE / 2; ++i) {
+    numbers[i] = __bfloat1622float2(from.pairs[i]);
+    largest = fmaxf(largest, fmaxf(fabsf(numbers[i].x), fabsf(numbers[i].y)));
+  }
+#pragma unroll
+  for (int other = 1; other < BLOCK / PIECE; other *= 2) {
+    largest = fmaxf(largest, __shfl_xor_sync(__activemask(), largest, other));
+  }
+  const float least = fmaxf(largest / 448, 0x1p-100f);  // the floor is for zeros
+  const float scale = __int_as_float((__float_as_int(least) + 0x7FFFFF) & 0x7F800000);
+  union {
+    uint2 words;
+    __nv_fp8x2_storage_t pairs[PIECE / 2];
+  } to;
+#pragma unroll
+  for (int i = 0; i < PIECE / 2; ++i) {
+    const float2 scaled = {numbers[i].x / scale, numbers[i].y / scale};
+    to.pairs[i] = __nv_cvt_float2_to_fp8x2(scaled, __NV_SATFINITE, __NV_E4M3);
+  }
+  codes[piece] = to.words;
+  if (threadIdx.x % (BLOCK / PIECE) == 0) {
+    const int64_t row = piece * PIECE / k, block = piece * PIECE % k / BLOCK;
+    scales[block * m + row] = scale;
+  }
+}
+
+// One tile's row of 128 numbers: four products, each 32 numbers deep, the first of which begins the sums anew.
+__device__ void multiply_row_fp8(float (&part)[TILE_N / 2], const bf16* a, const bf16* b) {
+  const uint64_t rows = descriptor(a), columns = descriptor(b);
+  hold(part);
+  fence_products();
+#pragma unroll
+  for (int k = 0; k < ROW / 16; ++k) multiply_fp8(part, rows + 2 * k, columns + 2 * k, k > 0);
+  commit_products();
+  hold(part);
+}
+
+struct Problem {
+  const float *a_scales, *b_scales;  // [blocks, m], [n / 128, blocks]
+  bf16* out;
+  float4* partial;   // [blocks of threads, 2, sums of a tile]
+  int32_t* arrived;  // [tiles], zero between launches
+  int m, n, tiles_m;
+  Shares steps;  // of 128 numbers: those of all tiles lie end to end
+  __device__ int top(int tile) const { return tile % tiles_m * TILE_M; }
+  __device__ int left(int tile) const { return tile / tiles_m * TILE_N; }
+};
+
+// Of a step, by the thread's two rows.
+__device__ void load_scales(float (&scale)[2], const Problem& problem, const Cursor& at) {
+  const float of_block = __ldg(problem.b_scales + problem.left(at.tile) / BLOCK * problem.steps.groups + at.group);
+  const int row = problem.top(at.tile) + threadIdx.x / 32 * 16 + threadIdx.x % 32 / 4;
+#pragma unroll
+  for (int j = 0; j < 2; ++j) {
+    const bool inside = row + j * 8 < problem.m;
+    scale[j] = inside ? of_block * __ldg(problem.a_scales + int64_t(at.group) * problem.m + row + j * 8) : 0;
+  }
+}
+
+// A whole tile is stored; of one that blocks share, the last to come adds up what all have left.
+__device__ void finish_tile(float (&sum)[TILE_N / 2], const Problem& problem, int tile, bool whole) {
+  auto& parts = reinterpret_cast<float(&)[1][TILE_N / 8][4]>(sum);
+  if (whole || add_up<THREADS>(parts, problem.steps, problem.partial, problem.arrived, tile)) {
+    store_sums(sum, problem.out, problem.top(tile), problem.left(tile), problem.m, problem.n);
+  }
+  clear(parts);
+}
+
+__global__ void __launch_bounds__(THREADS, 1)
+    product(const __grid_constant__ CUtensorMap a, const __grid_constant__ CUtensorMap b, const Problem problem) {
+  extern __shared__ __align__(1024) uint8_t memory[];
+  Shared& shared = *reinterpret_cast<Shared*>(memory);
+  const int groups = problem.steps.groups;
+  const int begin = problem.steps.first(blockIdx.x), end = problem.steps.first(blockIdx.x + 1);
+  Cursor ahead(begin, groups);
+  const auto load_next = [&](int stage) {
+    if (ahead.step >= end) return;
+    arrive_and_expect(&shared.full[stage], sizeof(shared.a[0]) + sizeof(shared.b[0]));
+    load_box(shared.b[stage], &b, ahead.group * ROW, problem.left(ahead.tile), &shared.full[stage]);
+    load_box(shared.a[stage], &a, ahead.group * ROW, problem.top(ahead.tile), &shared.full[stage]);
+    ahead.advance(groups);
+  };
+  if (threadIdx.x == 0) {
+    for (int stage = 0; stage < STAGES; ++stage) init(&shared.full[stage], 1);
+    publish_barriers();
+    for (int stage = 0; stage < STAGES; ++stage) load_next(stage);
+  }
+  __syncthreads();
+
+  Cursor at(begin, groups), next = at;
+  float sum[TILE_N / 2] = {}, of_next[2];
+  load_scales(of_next, problem, next);
+  for (int i = 0; at.step < end; ++i, at.advance(groups)) {
+    const float scale[2] = {of_next[0], of_next[1]};
+    if (next.step < end - 1) next.advance(groups);
+    load_scales(of_next, problem, next);  // a step ahead: the products must not wait for them
+    float part[TILE_N / 2];
+    wait(&shared.full[i % STAGES], i / STAGES % 2);
+    multiply_row_fp8(part, shared.a[i % STAGES], shared.b[i % STAGES]);
+    finish_products(part);
+    __syncthreads();  // all warps are done with the stage
+    if (threadIdx.x == 0) load_next(i % STAGES);
+#pragma unroll
+    for (int j = 0; j < TILE_N / 2; ++j) sum[j] += part[j] * scale[j / 2 % 2];
+    const bool tile_ends = at.group == groups - 1;
+    if (tile_ends || at.step == end - 1) finish_tile(sum, problem, at.tile, tile_ends && at.step - begin >= groups - 1);
+  }
+}
+
+// `partial` has 2 x 64 x 128 numbers for each of `blocks` blocks, `arrived` one for each 64 x 128 numbers of `out`.
+extern "C" int linear(const __nv_bfloat16* x, const __nv_fp8_e4m3* codes, const float* by_block, __nv_bfloat16* out,
+                      __nv_fp8_e4m3* x_codes, float* x_scales, float* partial, int32_t* arrived, int64_t m, int64_t n,
+                      int64_t k, int64_t blocks, cudaStream_t stream) {
+  const int64_t tiles_m = ceil_div(m, TILE_M), steps = tiles_m * (n / TILE_N) * (k / BLOCK);
+  if (k % BLOCK || n % BLOCK || blocks < 1 || steps > INT32_MAX) return cudaErrorInvalidValue;
+  CUtensorMap map_a, map_b;
+  TRY(describe(&map_a, reinterpret_cast<const bf16*>(x_codes), m, k / 2, TILE_M));
+  TRY(describe(&map_b, reinterpret_cast<const bf16*>(codes), n, k / 2, TILE_N));
+  constexpr int BYTES = sizeof(Shared);
+  TRY(cudaFuncSetAttribute(product, cudaFuncAttributeMaxDynamicSharedMemorySize, BYTES));
+  const int64_t pieces = m * k / PIECE;
+  cast<<<ceil_div(pieces, 256), 256, 0, stream>>>(x, reinterpret_cast<uint2*>(x_codes), x_scales, pieces, int(m),
+                                                  int(k));
+  TRY(cudaGetLastError());
+  const int grid = min(blocks, steps);
+  const Problem problem{x_scales, by_block, out, reinterpret_cast<float4*>(partial), arrived, int(m), int(n),
+                        int(tiles_m), {int(k / BLOCK), int(steps / grid), int(steps % grid)}};
+  product<<<grid, THREADS, BYTES, stream>>>(map_a, map_b, problem);
+  return cudaGetLastError();
+}
