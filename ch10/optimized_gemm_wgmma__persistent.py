@@ -1,4 +1,4 @@
-"""A block for each multiprocessor goes from tile to tile in an order that reuses what the L2 cache holds."""
+"""A block for each multiprocessor goes from tile to tile: copies for the next run while sums of this are stored."""
 
 from torch import Tensor
 
