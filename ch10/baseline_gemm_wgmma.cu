@@ -2,6 +2,7 @@
 #include "ampere.cuh"
 
 constexpr int TILE = 128;     // rows and columns of the result, a block
+constexpr int BAND = 16;      // rows of tiles
 constexpr int WARP = 64;      // rows and columns of the result, a warp
 constexpr int THREADS = 128;  // 2 x 2 warps
 constexpr int ROW = 64;       // elements of k in a stage: 128 bytes, eight pieces of 16
@@ -32,7 +33,8 @@ __global__ void __launch_bounds__(THREADS)
             int64_t k) {
   extern __shared__ __align__(128) uint8_t memory[];
   Shared& shared = *reinterpret_cast<Shared*>(memory);
-  const int64_t top = int64_t(blockIdx.y) * TILE, left = int64_t(blockIdx.x) * TILE;
+  const int64_t top = int64_t(blockIdx.z * BAND + blockIdx.x) * TILE, left = int64_t(blockIdx.y) * TILE;
+  if (top >= m) return;  // the last band may have fewer rows
   const int lane = threadIdx.x % 32, warp = threadIdx.x / 32;
   const int warp_top = warp / 2 * WARP, warp_left = warp % 2 * WARP;
   const int rows = ceil_div(k, ROW);
@@ -90,6 +92,9 @@ extern "C" int gemm(const __nv_bfloat16* a, const __nv_bfloat16* b, __nv_bfloat1
   if (n % PIECE || k % PIECE) return cudaErrorInvalidValue;  // rows must begin at multiples of 16 bytes
   constexpr int BYTES = sizeof(Shared);
   TRY(cudaFuncSetAttribute(product, cudaFuncAttributeMaxDynamicSharedMemorySize, BYTES));
-  product<<<dim3(ceil_div(n, TILE), ceil_div(m, TILE)), THREADS, BYTES, stream>>>(a, b, out, m, n, k);
+  // Blocks begin in the order of x, y, z: down a band of BAND rows of tiles, column by column, and then down the next.
+  // What is in work at one time is nearly square: it reads few rows of a and b, which the L2 cache still holds.
+  const dim3 grid(BAND, ceil_div(n, TILE), ceil_div(m, BAND * TILE));
+  product<<<grid, THREADS, BYTES, stream>>>(a, b, out, m, n, k);
   return cudaGetLastError();
 }

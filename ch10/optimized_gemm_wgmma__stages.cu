@@ -5,6 +5,7 @@
 constexpr int TILE_M = 128, TILE_N = 128;  // of the result, a block; two warpgroups, 64 rows each
 constexpr int THREADS = 2 * GROUP_THREADS;
 constexpr int STAGES = 3;  // 96 KiB: two blocks fit a multiprocessor
+constexpr int BAND = 16;  // rows of tiles
 
 struct Shared {
   bf16 a[STAGES][TILE_M * ROW];
@@ -17,7 +18,8 @@ __global__ void __launch_bounds__(THREADS, 2)
             int64_t m, int64_t n, int64_t k) {
   extern __shared__ __align__(1024) uint8_t memory[];
   Shared& shared = *reinterpret_cast<Shared*>(memory);
-  const int top = blockIdx.y * TILE_M, left = blockIdx.x * TILE_N, group = group_of_thread();
+  const int top = (blockIdx.z * BAND + blockIdx.x) * TILE_M, left = blockIdx.y * TILE_N, group = group_of_thread();
+  if (top >= m) return;  // the last band may have fewer rows
   const int rows = ceil_div(k, ROW);
   const auto load = [&](int i) {
     const int stage = i % STAGES;
@@ -54,6 +56,9 @@ extern "C" int gemm(const __nv_bfloat16* a, const __nv_bfloat16* b, __nv_bfloat1
   TRY(describe(&map_b, b, n, k, TILE_N));
   constexpr int BYTES = sizeof(Shared);
   TRY(cudaFuncSetAttribute(product, cudaFuncAttributeMaxDynamicSharedMemorySize, BYTES));
-  product<<<dim3(ceil_div(n, TILE_N), ceil_div(m, TILE_M)), THREADS, BYTES, stream>>>(map_a, map_b, out, m, n, k);
+  // Blocks begin in the order of x, y, z: down a band of BAND rows of tiles, column by column, and then down the next.
+  // What is in work at one time is nearly square: it reads few rows of a and b, which the L2 cache still holds.
+  const dim3 grid(BAND, ceil_div(n, TILE_N), ceil_div(m, BAND * TILE_M));
+  product<<<grid, THREADS, BYTES, stream>>>(map_a, map_b, out, m, n, k);
   return cudaGetLastError();
 }

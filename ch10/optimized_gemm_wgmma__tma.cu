@@ -4,6 +4,7 @@
 
 constexpr int TILE_M = 128, TILE_N = 128;  // of the result, a block; two warpgroups, 64 rows each
 constexpr int THREADS = 2 * GROUP_THREADS;
+constexpr int BAND = 16;  // rows of tiles
 
 struct Shared {
   bf16 a[TILE_M * ROW];
@@ -15,7 +16,8 @@ __global__ void __launch_bounds__(THREADS)
     product(const __grid_constant__ CUtensorMap a, const __grid_constant__ CUtensorMap b, bf16* __restrict__ out,
             int64_t m, int64_t n, int64_t k) {
   __shared__ __align__(1024) Shared shared;
-  const int top = blockIdx.y * TILE_M, left = blockIdx.x * TILE_N, group = group_of_thread();
+  const int top = (blockIdx.z * BAND + blockIdx.x) * TILE_M, left = blockIdx.y * TILE_N, group = group_of_thread();
+  if (top >= m) return;  // the last band may have fewer rows
   if (threadIdx.x == 0) {
     init(&shared.full, 1);
     publish_barriers();
@@ -43,6 +45,9 @@ extern "C" int gemm(const __nv_bfloat16* a, const __nv_bfloat16* b, __nv_bfloat1
   CUtensorMap map_a, map_b;
   TRY(describe(&map_a, a, m, k, TILE_M));
   TRY(describe(&map_b, b, n, k, TILE_N));
-  product<<<dim3(ceil_div(n, TILE_N), ceil_div(m, TILE_M)), THREADS, 0, stream>>>(map_a, map_b, out, m, n, k);
+  // Blocks begin in the order of x, y, z: down a band of BAND rows of tiles, column by column, and then down the next.
+  // What is in work at one time is nearly square: it reads few rows of a and b, which the L2 cache still holds.
+  const dim3 grid(BAND, ceil_div(n, TILE_N), ceil_div(m, BAND * TILE_M));
+  product<<<grid, THREADS, 0, stream>>>(map_a, map_b, out, m, n, k);
   return cudaGetLastError();
 }

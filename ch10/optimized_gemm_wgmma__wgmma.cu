@@ -5,6 +5,7 @@
 constexpr int TILE_M = 128, TILE_N = 128;  // of the result, a block; two warpgroups, 64 rows each
 constexpr int THREADS = 2 * GROUP_THREADS;
 constexpr int PIECE = 8;  // elements of 16 bytes
+constexpr int BAND = 16;  // rows of tiles
 
 // Copy `tile_rows` rows of 64 elements into the swizzled tile; beyond the matrix [rows, k] there are zeros.
 template <int tile_rows>
@@ -24,7 +25,8 @@ __global__ void __launch_bounds__(THREADS)
             int64_t k) {
   __shared__ __align__(1024) bf16 tile_a[TILE_M * ROW];
   __shared__ __align__(1024) bf16 tile_b[TILE_N * ROW];
-  const int64_t top = int64_t(blockIdx.y) * TILE_M, left = int64_t(blockIdx.x) * TILE_N;
+  const int64_t top = int64_t(blockIdx.z * BAND + blockIdx.x) * TILE_M, left = int64_t(blockIdx.y) * TILE_N;
+  if (top >= m) return;  // the last band may have fewer rows
   const int group = group_of_thread();
   float sum[TILE_N / 2] = {};
   for (int64_t column = 0; column < k; column += ROW) {
@@ -42,6 +44,9 @@ __global__ void __launch_bounds__(THREADS)
 extern "C" int gemm(const __nv_bfloat16* a, const __nv_bfloat16* b, __nv_bfloat16* out, int64_t m, int64_t n, int64_t k,
                     cudaStream_t stream) {
   if (n % PIECE || k % PIECE) return cudaErrorInvalidValue;  // rows must begin at multiples of 16 bytes
-  product<<<dim3(ceil_div(n, TILE_N), ceil_div(m, TILE_M)), THREADS, 0, stream>>>(a, b, out, m, n, k);
+  // Blocks begin in the order of x, y, z: down a band of BAND rows of tiles, column by column, and then down the next.
+  // What is in work at one time is nearly square: it reads few rows of a and b, which the L2 cache still holds.
+  const dim3 grid(BAND, ceil_div(n, TILE_N), ceil_div(m, BAND * TILE_M));
+  product<<<grid, THREADS, 0, stream>>>(a, b, out, m, n, k);
   return cudaGetLastError();
 }
