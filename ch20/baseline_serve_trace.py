@@ -1,6 +1,5 @@
 """Requests pass in fixed batches: each has room for the longest answer, and all wait until the last of them ends."""
 
-from collections.abc import Iterator
 from typing import Any
 
 import torch
@@ -11,7 +10,7 @@ from common.models.decoder import Shape, Weights, draw_weights, forward, greedy
 from common.models.graphs import replayable
 from common.models.lengths import SPREAD, length_mix
 from common.models.references import planted
-from common.models.timeline import Deliver, metered
+from common.models.timeline import Arrived, Deliver, Passes, interactive, metered
 from common.python.workload import Cost, Draw, Inputs, Metered, Workload
 
 EIGHT_B = {"layers": 2, "vocabulary": 8064, "width": 4096, "heads": 32, "kv_heads": 8, "hidden": 14336}
@@ -59,13 +58,15 @@ workload = Workload(
 )
 
 
-def passes(counts: list[int], prompt: int, page: int, table: list[list[int]], rows: int, admit: str) -> Iterator[Any]:
+def passes(counts: list[int], prompt: int, page: int, table: list[list[int]], rows: int, admit: str,
+           arrived: Arrived | None) -> Passes:  # fmt: skip
     """Request and position of the tokens that pass together: prompts' tokens behind the others, `rows` at most; without
     `rows`, prompts pass alone. `table` gets each request's pages, and its last row keeps the free ones. The `longest`
-    or `first` request is admitted next, when its pages are free; in `batches`, only when nothing runs."""
-    running = dict[int, int]()  # the next position of each request
-    waiting = sorted(range(len(counts)), key=lambda each: counts[each] if admit == "longest" else -each)
-    while waiting or running:
+    or `first` request that has `arrived` is next, when its pages are free; in `batches`, only when nothing runs."""
+    running, waiting, came = dict[int, int](), list[int](), 0  # the next position of each request that runs
+    while came < len(counts) or waiting or running:
+        waiting += range(came, came := arrived(came + (not waiting and not running)) if arrived else len(counts))
+        waiting.sort(key=counts.__getitem__ if admit == "longest" else int.__neg__)
         while waiting and not (admit == "batches" and any(running.values())):
             if (need := -(-(prompt + counts[waiting[-1]]) // page)) > len(table[-1]):
                 break
@@ -84,8 +85,7 @@ def passes(counts: list[int], prompt: int, page: int, table: list[list[int]], ro
 def serving(weights: Weights, shape: Shape, prompts: Tensor, wanted: Tensor, room: int, page: int = 0, rows: int = 0,
             admit: str = "first", graph: bool = False) -> Metered:  # fmt: skip
     (requests, prompt), longest = prompts.shape, int(wanted.max())
-    page = page or prompt + longest
-    pages, width = room // page, -(-(prompt + longest) // page)
+    pages, width = room // (page := page or prompt + longest), -(-(prompt + longest) // page)
     pool = new_cache(shape, pages + 1, page, weights["head"])  # the last page takes what nobody reads, as the last row
     table, ends = prompts.new_full((requests + 1, width), pages), prompts.new_zeros(requests + 1)
     sequence, plan = prompts.new_zeros(requests + 1, prompt + longest), prompts.new_zeros(2, rows)
@@ -97,23 +97,23 @@ def serving(weights: Weights, shape: Shape, prompts: Tensor, wanted: Tensor, roo
         sequence[who, at + 1] = torch.where(at + 1 < prompt, sequence[who, at + 1], greedy(weights, hidden))
         states[torch.where(at + 2 == ends[who], who, requests)] = hidden
 
-    again = replayable(lambda: work(*plan), prompts.device) if graph else lambda: work(*plan)
+    again = replayable(lambda: work(*plan), prompts.device) if graph else None
 
     @torch.inference_mode()
-    def serve(deliver: Deliver) -> tuple[Tensor, Tensor]:
-        nonlocal plan
+    def serve(deliver: Deliver, arrived: Arrived | None = None) -> tuple[Tensor, Tensor]:
         owned = [list[int]() for _ in range(requests)] + [list(range(pages))]
-        order = list(passes(wanted.tolist(), prompt, page, owned, rows, admit))
-        table[:-1] = torch.tensor([own + [pages] * (width - len(own)) for own in owned[:-1]]).to(table)
+        order = passes(wanted.tolist(), prompt, page, owned, rows, admit, arrived)
         ends[:-1], sequence[:-1, :prompt], sequence[:-1, prompt:] = wanted + prompt, prompts, -1
-        tokens = torch.cat([torch.tensor(each + [(requests, 0)] * (rows - len(each))) for each in order]).T.to(plan)
-        for together, part in zip(order, tokens.split([max(rows, len(each)) for each in order], 1)):
-            plan = plan.copy_(part) if rows else part
-            again()
-            deliver([request for request, at in together if at + 1 >= prompt])
+        for known in ([each] for each in order) if arrived else [list(order)]:  # all passes, when all requests are here
+            table[:-1] = torch.tensor([own + [pages] * (width - len(own)) for own in owned[:-1]]).to(table)
+            tokens = torch.cat([torch.tensor(each + [(requests, 0)] * (rows - len(each))) for each in known]).T.to(plan)
+            for together, part in zip(known, tokens.split([max(rows, len(each)) for each in known], 1)):
+                part = plan.copy_(part) if rows else part
+                again() if again else work(*part)
+                deliver([request for request, at in together if at + 1 >= prompt])
         return sequence[:-1, prompt:], states[:-1]
 
-    return metered(serve, prompts.device)
+    return metered(serve, prompts.device, interactive(requests))
 
 
 def prepare(weights: Weights, shape: Shape, prompts: Tensor, wanted: Tensor, room: int) -> Metered:

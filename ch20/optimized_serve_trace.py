@@ -16,7 +16,7 @@ from common.models.caches import new_cache
 from common.models.codes import own
 from common.models.decoder import EPSILON, Shape, Weights, greedy, turned, turns
 from common.models.graphs import replayable
-from common.models.timeline import Deliver, metered
+from common.models.timeline import Arrived, Deliver, interactive, metered
 from common.python.workload import Metered
 
 PAGE, ROWS = 4, (64, 128, 192)  # tokens; a graph for each of these numbers of rows
@@ -99,13 +99,13 @@ def prepare(weights: Weights, shape: Shape, prompts: Tensor, wanted: Tensor, roo
     again = {rows: replayable(partial(work, rows), prompts.device) for rows in ROWS}
 
     @torch.inference_mode()
-    def serve(deliver: Deliver) -> tuple[Tensor, Tensor]:
+    def serve(deliver: Deliver, arrived: Arrived | None = None) -> tuple[Tensor, Tensor]:
         owned, table = (
             [list[int]() for _ in range(requests)] + [list(range(pages))],
             numpy.full((requests + 1, width), pages),
         )
         ends[:-1], sequence[:-1, :prompt], sequence[:-1, prompt:] = wanted + prompt, prompts, -1
-        for together in passes(wanted.tolist(), prompt, PAGE, owned, ROWS[-1], "longest"):
+        for together in passes(wanted.tolist(), prompt, PAGE, owned, ROWS[-1], "longest", arrived):
             rows = next(rows for rows in ROWS if rows >= len(together))
             for request, _ in (each for each in together if each[1] == 0):  # its pages have been chosen just now
                 table[request, : len(owned[request])] = owned[request]
@@ -116,4 +116,4 @@ def prepare(weights: Weights, shape: Shape, prompts: Tensor, wanted: Tensor, roo
             deliver([request for request, at in together if at + 1 >= prompt])
         return sequence[:-1, prompt:], states[:-1]
 
-    return metered(serve, prompts.device)
+    return metered(serve, prompts.device, interactive(requests))

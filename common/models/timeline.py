@@ -1,7 +1,11 @@
 """Latencies that serving is judged by, from a run of their own: the timed ones note nothing."""
 
+from bisect import bisect
 from collections import Counter
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+from itertools import accumulate
+from random import Random
 from time import perf_counter
 from typing import Any
 
@@ -13,18 +17,73 @@ from common.python.workload import Metered, Output
 Deliver = Callable[[Sequence[int]], None]  # hears after a pass which requests it gave a token, once for each token
 
 
-def metered(serve: Callable[[Deliver], Output], device: torch.device) -> Metered:
-    """The step that serves once, and its latencies; every request is there when it begins."""
+Arrived = Callable[[int], int]  # how many requests have come, in the order of their numbers; waits for so many at least
+Passes = Iterator[list[tuple[int, int]]]  # request and position of each token in a pass
 
-    def metrics() -> dict[str, float]:
+
+@dataclass(frozen=True)
+class Arrivals:
+    """When each request comes, and what it asks for: its first token in time, and the others, in the mean, as well."""
+
+    times_ms: Sequence[float]
+    first_token_ms: float
+    token_ms: float
+
+    def goodput(self, times_ms: Sequence[float], given: Sequence[Sequence[int]]) -> dict[str, float]:
+        """Of the requests that got what they ask for: how many a second of the run, and their share."""
+        got = dict[int, list[float]]()
+        for time, requests in zip(times_ms, given):
+            for request in requests:
+                got.setdefault(request, []).append(time)
+        good = sum(
+            own[0] - self.times_ms[request] <= self.first_token_ms
+            and own[-1] - own[0] <= self.token_ms * (len(own) - 1)
+            for request, own in got.items()
+        )
+        return {"goodput requests/s": 1e3 * good / times_ms[-1], "within objective %": 100 * good / len(self.times_ms)}
+
+
+def interactive(count: int) -> Arrivals:
+    """2,000 requests a second, by one draw of a Poisson process, to a sixteenth of Llama-3.1-8B.
+
+    In MLPerf's scenario Server requests come so (loadgen/test_settings.h in github.com/mlcommons/inference). Of that
+    model, "interactive", it wants the first token in 500 ms and the others in 30 (loadgen/mlperf.conf there).
+    """
+    gaps = Random(count)  # the same ones on every machine
+    return Arrivals(list(accumulate(gaps.expovariate(2) for _ in range(count))), 500 / 16, 30 / 16)
+
+
+def metered(serve: Callable[..., Output], device: torch.device, arrivals: Arrivals | None = None) -> Metered:
+    """The step that serves once, and its latencies; every request is there when it begins.
+
+    With arrivals, latencies of one more run as well: `serve` is then given `deliver` and `arrived`, and has to wait.
+    """
+
+    def noted(times: Sequence[float] = ()) -> tuple[list[float], list[Sequence[int]]]:
         moments, given = [_moment(device)], list[Sequence[int]]()
 
         def note(requests: Sequence[int]) -> None:
             moments.append(_moment(device))
             given.append(requests)
+            if times and device.type == "cuda":
+                moments[-2].synchronize()  # who is there is asked one pass ahead of the GPU, not many
 
-        serve(note)
-        return latencies(_since_first(moments, device), given)
+        def arrived(least: int) -> int:
+            while (now := bisect(times, 1e3 * (perf_counter() - begin))) < least:
+                pass
+            return now
+
+        begin = perf_counter()
+        serve(note, *[arrived] * bool(times))
+        return _since_first(moments, device), given
+
+    def metrics() -> dict[str, float]:
+        told = latencies(*noted())
+        if not arrivals:
+            return told
+        run = noted(arrivals.times_ms)
+        later = {f"arriving {name}": value for name, value in latencies(*run, arrivals.times_ms).items()}
+        return told | later | arrivals.goodput(*run)
 
     return Metered(lambda: serve(lambda requests: None), metrics)
 
@@ -55,11 +114,14 @@ def _since_first(moments: list[Any], device: torch.device) -> list[float]:
     return [moments[0].elapsed_time(moment) for moment in moments[1:]]
 
 
-def latencies(times_ms: Sequence[float], given: Sequence[Sequence[int]]) -> dict[str, float]:
+def latencies(
+    times_ms: Sequence[float], given: Sequence[Sequence[int]], came_ms: Sequence[float] = ()
+) -> dict[str, float]:
     """Time to first token over requests, time per token over all later tokens, and tokens a second.
 
-    times_ms: of each pass since the requests arrived; given: the requests it gave tokens. Tokens of one request that
-    come together share the time since its last ones. Percentiles lie between the nearest two of the sorted times.
+    times_ms: of each pass since the run began; given: the requests it gave tokens; came_ms: when each request came, if
+    not all at once. Tokens of one request that come together share the time since its last ones. Percentiles lie
+    between the nearest two of the sorted times.
     """
     waits: dict[str, list[float]] = {"first token": [], "time per token": []}
     latest: dict[int, float] = {}
@@ -68,7 +130,7 @@ def latencies(times_ms: Sequence[float], given: Sequence[Sequence[int]]) -> dict
             if request in latest:
                 waits["time per token"] += [(time - latest[request]) / tokens] * tokens
             else:
-                waits["first token"].append(time)
+                waits["first token"].append(time - (came_ms[request] if came_ms else 0))
             latest[request] = time
     parts = [(name, of, q) for name, of in waits.items() if of for q in (50, 95, 99)]
     shown = {f"{name} p{q} ms": float(numpy.percentile(of, q)) for name, of, q in parts}

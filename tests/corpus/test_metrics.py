@@ -19,7 +19,7 @@ from ch19.baseline_int4_prepacked_gemm import rounding_error as rounding_error_o
 from ch19.baseline_int4_prepacked_gemm import workload as int4_gemm
 from ch19.peer_fp8_linear_training__compile import cast_back
 from common.models.int4 import on_int4_grid
-from common.models.timeline import Deliver, latencies, metered
+from common.models.timeline import Arrivals, Arrived, Deliver, latencies, metered
 from common.python.workload import Draw, Inputs, Workload
 
 CPU = torch.device("cpu")
@@ -65,6 +65,21 @@ def test_the_metrics_are_of_a_run_of_their_own_and_count_from_its_beginning() ->
     for name in ("first token p50 ms", "time per token p50 ms"):
         assert 10 <= found[name] < 1000  # a busy host sleeps longer
     assert 1 < found["tokens/s"] <= 100
+
+
+def test_requests_that_arrive_are_waited_for_and_counted_where_they_got_what_they_ask_for() -> None:
+    """Request 0 comes at 5 ms and has tokens at 10, 20 and 40; request 1 comes at 9, too early for its one at 40."""
+    arrivals = Arrivals([5, 9], first_token_ms=30, token_ms=15)
+    times, given = [10, 20, 40], [[0], [0], [0, 1]]
+    assert arrivals.goodput(times, given) == {"goodput requests/s": 25, "within objective %": 50}
+    assert latencies(times, given, arrivals.times_ms)["first token p50 ms"] == 18  # of 5 and 31
+
+    def serve(deliver: Deliver, arrived: Arrived | None = None) -> Tensor:
+        deliver([*range(arrived(2) if arrived else 2)])
+        return torch.ones(1)
+
+    found = metered(serve, CPU, arrivals).metrics()
+    assert found["first token p50 ms"] < 5 < 9 <= found["arriving first token p50 ms"] + 7
 
 
 def test_a_draft_that_is_the_target_is_always_right_and_another_is_not(tmp_path: Path) -> None:
