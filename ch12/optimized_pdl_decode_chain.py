@@ -1,4 +1,4 @@
-"""Programmatic edges let a kernel start before the last has ended, and fetch its weights before it waits for it."""
+"""Two kernels a block start early and load weights ahead: the norm's factor follows the product, gates join theirs."""
 
 from torch import Tensor
 
@@ -14,9 +14,9 @@ requires = needs(targets=["sm_90a", "sm_100a", "sm_103a", "sm_121a"])
 
 def prepare(x: Tensor, gains: Tensor, up: Tensor, down: Tensor) -> Step:
     decode, (layers, width, inner) = load_cuda(__file__, "decode"), down.shape
-    out, both = x.new_empty(width), x.new_empty(2 * inner)
-    normed, active = gains.new_empty(width), gains.new_empty(inner)
-    tensors = x, gains, up, down, out, normed, both, active
+    out, squares = x.new_empty(width), x.new_empty(layers)
+    scaled, active = gains.new_empty(width), gains.new_empty(inner)
+    tensors = x, gains, up, down, out, scaled, squares, active
     replay = replayable(lambda: decode(*tensors, layers, width, inner, EPSILON), x.device)
 
     def step() -> Tensor:
