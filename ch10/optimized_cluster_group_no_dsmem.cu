@@ -1,5 +1,5 @@
 // A cluster of eight blocks holds a plane from its one read to its one write. Its blocks only share the L2 cache and the
-// barrier of the cluster: neither distributed shared memory nor multicast.
+// barrier of the cluster: neither distributed shared memory nor multicast. Each thread finds its moments in one walk.
 #include "cluster.cuh"
 
 constexpr int CLUSTER = 8;  // blocks: as many as every GPU with clusters of this kind allows
@@ -23,28 +23,30 @@ __device__ float add_lanes(float mine) {
   return mine;
 }
 
-// The sum over all threads of the block, in every thread; `of_warps` is used by one call alone.
-__device__ float add_block(float mine, float* of_warps) {
-  const float of_warp = add_lanes<32>(mine);
-  if (threadIdx.x % 32 == 0) of_warps[threadIdx.x / 32] = of_warp;
-  __syncthreads();
-  return add_lanes<WARPS>(of_warps[threadIdx.x % WARPS]);
+// Of `count` numbers: their mean, and the sum of their squared distances from it.
+struct Moments {
+  float count, mean, squares;
+};
+
+// Those of the numbers of all lanes together, in every lane.
+template <int lanes>
+__device__ Moments join_lanes(Moments mine) {
+  const float count = add_lanes<lanes>(mine.count), near = __shfl_sync(~0u, mine.mean, 0, lanes);
+  const float mean = near + add_lanes<lanes>(mine.count * (mine.mean - near)) / fmaxf(count, 1.0f);
+  const float apart = mine.mean - mean;
+  return {count, mean, add_lanes<lanes>(mine.squares + mine.count * apart * apart)};
 }
 
+// Adds up a piece's distances from `pivot`, one of the thread's own numbers, and their squares: cancellation is that of
+// 64 numbers at most.
 template <int width>
-__device__ float sum_of(const Piece<width>& piece) {
-  float sum = 0.0f;
+__device__ void add_distances(const Piece<width>& piece, float pivot, float& sum, float& squares) {
 #pragma unroll
-  for (int i = 0; i < width; ++i) sum += piece.value[i];
-  return sum;
-}
-
-template <int width>
-__device__ float squares_of(const Piece<width>& piece, float mean) {
-  float sum = 0.0f;
-#pragma unroll
-  for (int i = 0; i < width; ++i) sum += (piece.value[i] - mean) * (piece.value[i] - mean);
-  return sum;
+  for (int i = 0; i < width; ++i) {
+    const float apart = piece.value[i] - pivot;
+    sum += apart;
+    squares += apart * apart;
+  }
 }
 
 template <int width>
@@ -54,20 +56,14 @@ __device__ Piece<width> normalized(Piece<width> piece, float mean, float scale) 
   return piece;
 }
 
-// How many of `pieces` block `rank` of the cluster has: THREADS in turn.
-__device__ int pieces_of(int rank, int pieces) {
-  constexpr int STEP = CLUSTER * THREADS;
-  return pieces / STEP * THREADS + min(max(pieces % STEP - rank * THREADS, 0), THREADS);
-}
-
 template <int width>
 __global__ void __cluster_dims__(CLUSTER, 1, 1) __launch_bounds__(THREADS, 2)
-    normalize_shared(const float* __restrict__ x, float2* moments, float* __restrict__ out, int64_t pixels) {
+    normalize_shared(const float* __restrict__ x, float4* moments, float* __restrict__ out, int64_t pixels) {
   constexpr int KEPT = IN_REGISTERS / width, STAGED = IN_SHARED / width;  // pieces of a thread
   constexpr int STEP = CLUSTER * THREADS;
   extern __shared__ __align__(16) uint8_t memory[];
   auto* staged = reinterpret_cast<Piece<width>*>(memory) + threadIdx.x;  // every THREADS-th is this thread's own
-  __shared__ float of_warps[2][WARPS];
+  __shared__ Moments of_warps[WARPS];
 
   const int64_t plane = blockIdx.x / CLUSTER;
   const int rank = blockIdx.x % CLUSTER, pieces = pixels / width, first = rank * THREADS + threadIdx.x;
@@ -86,30 +82,33 @@ __global__ void __cluster_dims__(CLUSTER, 1, 1) __launch_bounds__(THREADS, 2)
     }
   }
 
-  // Mean and sum of squared distances from it, of this block's part: two walks, through registers and shared memory.
+  // Each thread's moments, by one walk through registers and shared memory, and the block's.
+  const float pivot = kept[0].value[0];
   float sum = 0.0f, squares = 0.0f;
 #pragma unroll
-  for (int j = 0; j < KEPT; ++j) sum += sum_of(kept[j]);
+  for (int j = 0; j < KEPT; ++j) {
+    if (have(j)) add_distances(kept[j], pivot, sum, squares);
+  }
   asm volatile("cp.async.wait_all;" ::: "memory");  // each thread reads only what it copied itself
 #pragma unroll 4
-  for (int j = 0; j < STAGED; ++j) sum += have(KEPT + j) ? sum_of(staged[j * THREADS]) : 0.0f;
-  const float of_block = add_block(sum, of_warps[0]) / max(pieces_of(rank, pieces) * width, 1);
-#pragma unroll
-  for (int j = 0; j < KEPT; ++j) squares += have(j) ? squares_of(kept[j], of_block) : 0.0f;
-#pragma unroll 4
-  for (int j = 0; j < STAGED; ++j) squares += have(KEPT + j) ? squares_of(staged[j * THREADS], of_block) : 0.0f;
-  squares = add_block(squares, of_warps[1]);
+  for (int j = 0; j < STAGED; ++j) {
+    if (have(KEPT + j)) add_distances(staged[j * THREADS], pivot, sum, squares);
+  }
+  const float count = width * (first < pieces ? (pieces - first - 1) / STEP + 1 : 0), apart = sum / fmaxf(count, 1.0f);
+  const Moments of_warp = join_lanes<32>({count, pivot + apart, squares - sum * apart});
+  if (threadIdx.x % 32 == 0) of_warps[threadIdx.x / 32] = of_warp;
+  __syncthreads();
+  const Moments of_block = join_lanes<WARPS>(of_warps[threadIdx.x % WARPS]);
 
   // Through L2, which all multiprocessors share: .cg passes by the L1 cache. The barrier releases what was written
   // before it and acquires what the others wrote. Nobody reads this block's shared memory, so it may end when it likes.
-  if (threadIdx.x == 0) __stcg(moments + plane * CLUSTER + rank, float2{of_block, squares});
+  if (threadIdx.x == 0) {
+    __stcg(moments + plane * CLUSTER + rank, float4{of_block.count, of_block.mean, of_block.squares, 0.0f});
+  }
   sync_cluster();
-  const int other = threadIdx.x % CLUSTER;
-  const float2 part = __ldcg(moments + plane * CLUSTER + other);
-  const float count = pieces_of(other, pieces) * width;
-  const float mean = add_lanes<CLUSTER>(count * (part.x - of_block)) / pixels + of_block;
-  const float apart = part.x - mean;
-  const float scale = rsqrtf(add_lanes<CLUSTER>(part.y + count * apart * apart) / pixels + EPSILON);
+  const float4 part = __ldcg(moments + plane * CLUSTER + threadIdx.x % CLUSTER);
+  const Moments of_plane = join_lanes<CLUSTER>({part.x, part.y, part.z});
+  const float mean = of_plane.mean, scale = rsqrtf(of_plane.squares / pixels + EPSILON);
 
 #pragma unroll
   for (int j = 0; j < KEPT; ++j) {
@@ -126,6 +125,6 @@ extern "C" int normalize(const float* x, float* moments, float* out, int64_t pla
   if (pixels > MOST) return cudaErrorInvalidValue;
   const auto kernel = pixels % 4 ? normalize_shared<1> : normalize_shared<4>;
   TRY(cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, BYTES));
-  kernel<<<planes * CLUSTER, THREADS, BYTES, stream>>>(x, reinterpret_cast<float2*>(moments), out, pixels);
+  kernel<<<planes * CLUSTER, THREADS, BYTES, stream>>>(x, reinterpret_cast<float4*>(moments), out, pixels);
   return cudaGetLastError();
 }

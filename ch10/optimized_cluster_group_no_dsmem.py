@@ -1,4 +1,4 @@
-"""Eight blocks of a cluster hold a plane on chip; their sums meet in the L2 cache, at the barrier of the cluster."""
+"""Eight blocks of a cluster hold a plane on chip, walked once; their moments meet in L2, at the cluster's barrier."""
 
 from torch import Tensor, empty_like
 
@@ -14,7 +14,7 @@ CLUSTER = 8  # as in the .cu file
 def prepare(x: Tensor) -> Step:
     normalize, out = load_cuda(__file__, "normalize"), empty_like(x)
     (images, channels), pixels = x.shape[:2], x.shape[2] * x.shape[3]
-    moments = x.new_empty(images * channels, CLUSTER, 2)  # of each block's part of each plane
+    moments = x.new_empty(images * channels, CLUSTER, 4)  # of each block: three numbers, and one to fill up
 
     def step() -> Tensor:
         normalize(x, moments, out, images * channels, pixels)
