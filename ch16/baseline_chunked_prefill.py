@@ -1,14 +1,19 @@
 """A long prompt passes alone and all running streams wait; then they decode, a few rows for each read of weights."""
 
+from functools import partial
+
 import torch
 from torch import Tensor
 
 from common.models.caches import Cache, continuing, new_cache, prefilling
+from common.models.codes import own
 from common.models.decoder import Shape, Weights, draw_weights, forward, greedy
+from common.models.graphs import replayable
 from common.models.references import hidden_states, planted
 from common.models.timeline import Deliver, metered
 from common.python.workload import Cost, Draw, Inputs, Metered, Workload
 
+Layers = list[Tensor]
 # Two blocks of Llama-3.1-8B, and a small vocabulary.
 EIGHT_B = {"layers": 2, "vocabulary": 32000, "width": 4096, "heads": 32, "kv_heads": 8, "hidden": 14336}
 SMALL = {"layers": 2, "vocabulary": 97, "width": 96, "heads": 6, "kv_heads": 2, "hidden": 131}
@@ -42,13 +47,7 @@ def inputs(
 
 
 def reference(
-    weights: Weights,
-    shape: Shape,
-    prompt: Tensor,
-    streams: Tensor,
-    keys: list[Tensor],
-    values: list[Tensor],
-    steps: int,
+    weights: Weights, shape: Shape, prompt: Tensor, streams: Tensor, keys: Layers, values: Layers, steps: int
 ) -> tuple[Tensor, ...]:
     """Each stream's next tokens (streams, steps), the states that chose them, the prompt's last state (1, width)."""
     tokens, states = zip(*(planted(weights, shape, row, steps) for row in streams))
@@ -82,30 +81,37 @@ workload = Workload(
 )
 
 
+def passed(weights: Weights, shape: Shape, tokens: Tensor, positions: Tensor, cache: Cache) -> Tensor:
+    """The state of each row's last token: of a prompt, or of the one token that a stream has new."""
+    attend = prefilling(cache) if tokens.shape[1] > 1 else continuing(cache, positions)
+    return forward(weights, shape, tokens, positions, attend)[:, -1]
+
+
 def prepare(
-    weights: Weights,
-    shape: Shape,
-    prompt: Tensor,
-    streams: Tensor,
-    keys: list[Tensor],
-    values: list[Tensor],
-    steps: int,
+    weights: Weights, shape: Shape, prompt: Tensor, streams: Tensor, keys: Layers, values: Layers, steps: int
 ) -> Metered:
-    own, running = new_cache(shape, 1, prompt.shape[1], weights["head"]), Cache(keys, values)
-    tokens, states = streams.new_empty(len(streams), steps), keys[0].new_empty(len(streams), steps, shape.width)
-    positions = torch.arange(max(prompt.shape[1], running.capacity), device=prompt.device)[None]
+    (count, history), device = streams.shape, prompt.device
+    cache = new_cache(shape, 1, prompt.shape[1], weights["head"])
+    tokens, states = streams.new_empty(count, steps), keys[0].new_empty(count, steps, shape.width)
+    latest, arrived = streams.new_empty(count, 1), states.new_empty(1, shape.width)
+    fused = torch.compile(own(passed, __file__), fullgraph=True, dynamic=False, disable=not prompt.is_cuda)
+    places = torch.arange(max(prompt.shape[1], history + steps), device=device)[None]
+
+    def arrive() -> None:
+        arrived[:], latest[:] = fused(weights, shape, prompt, places[:, : prompt.shape[1]], cache), streams[:, -1:]
+
+    def follow(index: int) -> None:
+        here = places[:, history - 1 + index].expand(count, 1)
+        states[:, index] = fused(weights, shape, latest, here, Cache(keys, values))
+        latest[:, 0] = tokens[:, index] = greedy(weights, states[:, index])
+
+    again = [replayable(work, device) for work in (arrive, *(partial(follow, index) for index in range(steps)))]
 
     @torch.inference_mode()
     def serve(deliver: Deliver) -> tuple[Tensor, ...]:
-        arrived = forward(weights, shape, prompt, positions[:, : prompt.shape[1]], prefilling(own))[:, -1]
-        deliver([len(streams)])
-        latest = streams[:, -1:]
-        for index, place in enumerate(range(streams.shape[1] - 1, streams.shape[1] - 1 + steps)):
-            here = positions[:, place].expand(len(streams), 1)
-            hidden = forward(weights, shape, latest, here, continuing(running, here, extent=place + 1))
-            latest = greedy(weights, hidden)
-            tokens[:, index], states[:, index] = latest[:, 0], hidden[:, 0]
-            deliver(range(len(streams)))
+        for index, replay in enumerate(again):
+            replay()
+            deliver(range(count) if index else [count])
         return tokens, states, arrived
 
-    return metered(serve, prompt.device)
+    return metered(serve, device)

@@ -2,6 +2,7 @@
 
 from collections.abc import Callable
 from dataclasses import dataclass
+from typing import Any
 
 import torch
 
@@ -17,11 +18,12 @@ class Replay:
         self.graph.replay()
 
 
-def replayable(work: Callable[[], None], device: torch.device) -> Callable[[], None]:
+def replayable(work: Callable[[], None], device: torch.device, pool: Any = None) -> Callable[[], None]:
     """`work` captured. It must read and write the same tensors each time, and is called three times to warm up.
 
     It warms up on the current stream. Of the 32 streams that torch deals out in turn, a new one can be the capture's:
     cuBLAS would find there the workspace of the warm-up, which is not the graph's own and may be given to others.
+    Graphs that are replayed in turn, and keep nothing in it, may share a `pool` of memory.
     """
     if device.type != "cuda":
         return work
@@ -29,7 +31,7 @@ def replayable(work: Callable[[], None], device: torch.device) -> Callable[[], N
     with torch.inference_mode():
         for _ in range(3):  # libraries load their kernels in the first calls, which a capture would refuse
             work()
-        with torch.cuda.graph(graph):
+        with torch.cuda.graph(graph, pool=pool):
             work()
     return Replay(graph, work)
 
