@@ -16,6 +16,7 @@ def prepare(x: Tensor, layers: list[Weights], shape: Shape) -> Step:
     gpu = torch.get_device_module(x.device)
     positions = torch.arange(x.shape[1], device=x.device)[None]
     room = [{name: torch.empty_like(matrix, device=x.device) for name, matrix in layers[0].items()} for _ in range(2)]
+    # A matrix is two halves of its rows, and a norm one piece; each has an event that tells that it is there.
     parts = [{name: [(x, gpu.Event()) for x in own.chunk(own.dim())] for name, own in each.items()} for each in room]
     norms = [{name: own for name, own in each.items() if own.dim() == 1} for each in room]
     read, copies = [gpu.Event() for _ in room], gpu.Stream()
@@ -41,7 +42,7 @@ def prepare(x: Tensor, layers: list[Weights], shape: Shape) -> Step:
                     for (half, filled), source in zip(parts[turn][name], layer[name].chunk(layer[name].dim())):
                         half.copy_(source, non_blocking=True)
                         filled.record(copies)
-            compute.wait_event(parts[turn]["mlp_norm"][-1][1])
+            compute.wait_event(parts[turn]["mlp_norm"][-1][1])  # the later of the norms
             hidden = block(parts[turn] | norms[turn], shape, hidden, cos, sin, causal_attention, linear)
             read[turn].record(compute)
         return rms_norm(hidden, (shape.width,), eps=EPSILON)
