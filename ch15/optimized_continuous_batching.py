@@ -1,4 +1,4 @@
-"""A slot whose request has ended takes the next one before the next step: no slot waits for another's request."""
+"""Ended requests' slots take the next ones while others go on, four at a time: a prefill reads weights for several."""
 
 from torch import Tensor
 
@@ -7,6 +7,8 @@ from ch15.baseline_continuous_batching import workload as workload
 from common.models.decoder import Shape, Weights
 from common.python.workload import Metered
 
+CHUNK = 4
+
 
 def prepare(weights: Weights, shape: Shape, prompt: Tensor, wanted: Tensor, slots: int) -> Metered:
-    return serving(weights, shape, prompt, wanted, slots, admits=lambda idle: True)
+    return serving(weights, shape, prompt, wanted, slots, admits=lambda idle: idle >= min(CHUNK, slots))
