@@ -1,4 +1,4 @@
-"""One new token of each of up to 16 sequences through a decoder: five kernels a block, and two to choose the next.
+"""A token of each of up to 16 sequences, or 16 of one, through a decoder: five kernels a block, two to choose the next.
 
 A product reads its matrix once for all rows. It finds the norm of its input by itself, and it adds to the stream of
 hidden states in place, in fp32. Only attention stands between two products. `Decoder` holds the stream, the cache and
@@ -22,13 +22,14 @@ TOKENS = tl.constexpr(64)  # of the cache, that attention takes at a time
 
 @triton.jit
 def multiply(  # type: ignore[no-untyped-def]
-    matrix, x, gain, out, indices, rows, outputs, columns, epsilon,
+    matrix, x, gain, out, indices, noise, made, places, rows, outputs, columns, epsilon,
     TILE: tl.constexpr, COLUMNS: tl.constexpr, STAGES: tl.constexpr, GATED: tl.constexpr, ADDED: tl.constexpr,
 ):  # fmt: skip
     """matrix @ x of each row, of a normed x where there is a gain.
 
     A gated output takes a row of gate and one of up. An added one is added to `out`, by each program its share of the
-    columns. Where there are indices, the largest output of a tile is kept alone, with its index.
+    columns. Where there are indices, the largest of a tile, with the noise of the row's place (or the last one), is
+    kept alone, with its index.
     """
     PAIRED: tl.constexpr = 2 if GATED else 1
     index, row = tl.arange(0, TILE), tl.arange(0, ROWS)
@@ -41,12 +42,8 @@ def multiply(  # type: ignore[no-untyped-def]
     for first in tl.range(begin, end, COLUMNS, num_stages=STAGES):
         column = first + tl.arange(0, COLUMNS)
         live = (column < end)[None, :]
-        tile = tl.load(
-            matrix + at + column[None, :],
-            mask=(output < outputs)[:, None] & live,
-            other=0.0,
-            eviction_policy="evict_first",
-        )
+        place = matrix + at + column[None, :]
+        tile = tl.load(place, mask=(output < outputs)[:, None] & live, other=0.0, eviction_policy="evict_first")
         factor = tl.load(x + row[:, None] * columns + column[None, :], mask=(row < rows)[:, None] & live, other=0.0)
         if gain is not None:  # the norm itself is one factor for the whole product
             wide = factor.to(tl.float32)
@@ -60,11 +57,14 @@ def multiply(  # type: ignore[no-untyped-def]
         total = gate * tl.sigmoid(gate) * up
         output = tl.program_id(0) * (TILE // 2) + tl.arange(0, TILE // 2)
     mask = (output < outputs)[:, None] & (row < rows)[None, :]
+    if noise is not None:
+        now = tl.minimum(tl.load(made + row, mask=row < rows, other=0), places - 1)
+        total += tl.load(noise + now[None, :] * outputs + output[:, None], mask=mask, other=0.0)
     if indices is not None:
         value, chosen = tl.max(tl.where(mask, total, float("-inf")), axis=0, return_indices=True)
-        place = row * tl.num_programs(0) + tl.program_id(0)
-        tl.store(out + place, value, mask=row < rows)
-        tl.store(indices + place, tl.program_id(0) * TILE + chosen, mask=row < rows)
+        slot = row * tl.num_programs(0) + tl.program_id(0)
+        tl.store(out + slot, value, mask=row < rows)
+        tl.store(indices + slot, tl.program_id(0) * TILE + chosen, mask=row < rows)
     elif ADDED:
         tl.atomic_add(out + row[None, :] * outputs + output[:, None], total, mask=mask, sem="relaxed")
     else:
@@ -72,43 +72,66 @@ def multiply(  # type: ignore[no-untyped-def]
 
 
 @triton.jit
-def turned(start, head, live, cos, sin, DIM: tl.constexpr, WIDTH: tl.constexpr):  # type: ignore[no-untyped-def]
+def turns(position, log_base, DIM: tl.constexpr, WIDTH: tl.constexpr):  # type: ignore[no-untyped-def]
+    pair = (tl.arange(0, WIDTH) % (DIM // 2)).to(tl.float32)
+    angle = position.to(tl.float32)[:, None] * tl.exp2(-pair * (2.0 / DIM) * log_base)[None, :]
+    return tl.cos(angle), tl.sin(angle)
+
+
+@triton.jit
+def turned(qkv, head, live, cos, sin, DIM: tl.constexpr, WIDTH: tl.constexpr):  # type: ignore[no-untyped-def]
     """Heads by their position: number i of a head and its partner, which is half a head away."""
     at = tl.arange(0, WIDTH)
     mask = live[:, None] & (at < DIM)[None, :]
-    own = tl.load(start + head[:, None] * DIM + at[None, :], mask=mask, other=0.0).to(tl.float32)
+    own = tl.load(qkv + head[:, None] * DIM + at[None, :], mask=mask, other=0.0).to(tl.float32)
     across = (at + DIM // 2) % DIM
-    partner = tl.load(start + head[:, None] * DIM + across[None, :], mask=mask, other=0.0).to(tl.float32)
-    return own * cos[None, :] + tl.where(at < DIM // 2, -partner, partner) * sin[None, :]
+    partner = tl.load(qkv + head[:, None] * DIM + across[None, :], mask=mask, other=0.0).to(tl.float32)
+    return own * cos + tl.where(at < DIM // 2, -partner, partner) * sin
 
 
 @triton.jit
 def attend(  # type: ignore[no-untyped-def]
     qkv, keys, values, made, out, first_position, group, capacity, log_base, scale,
-    DIM: tl.constexpr, WIDTH: tl.constexpr,
+    DIM: tl.constexpr, WIDTH: tl.constexpr, TOGETHER: tl.constexpr,
 ):  # fmt: skip
-    """The queries that share a key head see the new token, which is appended to the cache, and the earlier ones."""
+    """The queries that share a key head see the new token, which is appended to the cache, and the earlier ones.
+
+    Rows that go together are tokens of one sequence: a row sees those before it as they come, not in the cache.
+    """
     row, of, shared = tl.program_id(0), tl.program_id(1), tl.num_programs(1)
-    now, at, query = first_position + tl.load(made + row), tl.arange(0, WIDTH), tl.arange(0, ROWS)
-    live = at < DIM
-    angle = now.to(tl.float32) * tl.exp2(-(at % (DIM // 2)).to(tl.float32) * (2.0 / DIM) * log_base)
-    cos, sin, start = tl.cos(angle), tl.sin(angle), qkv + row * (group + 2) * shared * DIM
+    at, query, heads = tl.arange(0, WIDTH), tl.arange(0, ROWS), (group + 2) * shared
+    first, new = (0, tl.arange(0, ROWS)) if TOGETHER else (row, row + tl.arange(0, 1))
+    now, live, known = first_position + tl.load(made + row), at < DIM, new <= row
+    before = now - (row - first)  # the cache's tokens
     dtype = keys.dtype.element_ty
-    queries = (turned(start, of * group + query, query < group, cos, sin, DIM, WIDTH) * scale).to(dtype)
-    one = tl.arange(0, 1)
-    key = turned(start, group * shared + of + one, one < 1, cos, sin, DIM, WIDTH).to(dtype)
-    value = tl.load(start + (group * shared + shared + of) * DIM + at, mask=live, other=0.0)
-    cached = (row * shared + of).to(tl.int64) * capacity * DIM
-    tl.store(keys + cached + now * DIM + at[None, :], key, mask=live[None, :])
-    tl.store(values + cached + now * DIM + at, value, mask=live)
-    peak = tl.sum(queries.to(tl.float32) * key.to(tl.float32), axis=1)
-    total, sums = tl.full((ROWS,), 1.0, tl.float32), tl.zeros((ROWS, WIDTH), tl.float32) + value.to(tl.float32)[None, :]
-    for begin in tl.range(0, now, TOKENS, num_stages=3):
+    head, position = row * heads + of * group + query, before + new - first
+    cos, sin = turns(now + tl.arange(0, 1), log_base, DIM, WIDTH)
+    queries = (turned(qkv, head, query < group, cos, sin, DIM, WIDTH) * scale).to(dtype)
+    if TOGETHER:  # else the row's own position is the only new one
+        cos, sin = turns(position, log_base, DIM, WIDTH)
+    head = new * heads + group * shared + of
+    key = turned(qkv, head, known, cos, sin, DIM, WIDTH).to(dtype)
+    fresh = (qkv + (head + shared)[:, None] * DIM) + at[None, :]
+    value = tl.load(fresh, mask=known[:, None] & live[None, :], other=0.0)
+    cached = (first * shared + of).to(tl.int64) * capacity * DIM
+    place, mask = cached + position[:, None] * DIM + at[None, :], (new == row)[:, None] & live[None, :]
+    tl.store(keys + place, key, mask=mask)
+    tl.store(values + place, value, mask=mask)
+    if TOGETHER:
+        near = tl.dot(queries, tl.trans(key), input_precision="ieee")
+        near = tl.where(known[None, :], near, float("-inf"))
+        peak = tl.max(near, axis=1)
+        shares = tl.exp(near - peak[:, None])
+        total, sums = tl.sum(shares, axis=1), tl.dot(shares.to(dtype), value, input_precision="ieee")
+    else:
+        peak, total = tl.sum(queries.to(tl.float32) * key.to(tl.float32), axis=1), tl.full((ROWS,), 1.0, tl.float32)
+        sums = tl.zeros((ROWS, WIDTH), tl.float32) + value.to(tl.float32)
+    for begin in tl.range(0, before, TOKENS, num_stages=3):
         token = begin + tl.arange(0, TOKENS)
-        places, seen = cached + token[:, None] * DIM + at[None, :], (token < now)[:, None] & live[None, :]
+        places, seen = cached + token[:, None] * DIM + at[None, :], (token < before)[:, None] & live[None, :]
         loaded = tl.load(keys + places, mask=seen, other=0.0)
         scores = tl.dot(queries, tl.trans(loaded), input_precision="ieee")
-        scores = tl.where((token < now)[None, :], scores, float("-inf"))
+        scores = tl.where((token < before)[None, :], scores, float("-inf"))
         higher = tl.maximum(peak, tl.max(scores, axis=1))
         weights, shrink = tl.exp(scores - higher[:, None]), tl.exp(peak - higher)
         loaded = tl.load(values + places, mask=seen, other=0.0)
@@ -150,17 +173,24 @@ class Tile:
 
 
 class Decoder:
-    """Greedy decoding of `batch` sequences that begin at position `start`, by at most `new` tokens each."""
+    """Greedy decoding of `batch` sequences that begin at position `start`, by at most `new` tokens each.
 
-    def __init__(self, weights: Weights, shape: Shape, batch: int, start: int, new: int, tiles: dict[str, Tile]):
+    Rows that go `together` are as many tokens of one sequence. `noise` (places, vocabulary) is added to the logits.
+    """
+
+    def __init__(
+        self, weights: Weights, shape: Shape, batch: int, start: int, new: int, tiles: dict[str, Tile],
+        noise: Tensor | None = None, together: bool = False,
+    ):  # fmt: skip
         if batch > ROWS.value:
             raise ValueError(f"at most {ROWS.value} sequences at a time, not {batch}")
         head = weights["head"]
         self.weights, self.shape, self.start, self.new, self.tiles = weights, shape, start, new, tiles
-        self.cache: Cache = new_cache(shape, batch, start + new, head)
+        self.noise, self.together, sequences = noise, together, 1 if together else batch
+        self.cache: Cache = new_cache(shape, sequences, start + new, head)
         self.stream = head.new_zeros(batch, shape.width, dtype=torch.float32)
-        self.tokens = torch.zeros(batch, new, dtype=torch.int64, device=head.device)
-        self.states = head.new_zeros(batch, new, shape.width)
+        self.tokens = torch.zeros(sequences, new, dtype=torch.int64, device=head.device)
+        self.states = head.new_zeros(sequences, new, shape.width)
         self.made = torch.zeros(batch, dtype=torch.int32, device=head.device)
         self.qkv = head.new_zeros(batch, (shape.heads + 2 * shape.kv_heads) * shape.head_dim)
         self.attended = head.new_zeros(batch, shape.heads * shape.head_dim)
@@ -174,8 +204,9 @@ class Decoder:
         outputs, columns = matrix.shape[0] // (2 if gated else 1), matrix.shape[1]
         grid = (triton.cdiv(matrix.shape[0], tile.outputs), tile.shares)
         sizes = len(x), outputs, columns, EPSILON, tile.outputs, tile.columns, tile.stages
-        indices = self.indices if head else None
-        multiply[grid](matrix, x, gain, out, indices, *sizes, gated, added, num_warps=tile.warps)
+        indices, noise = (self.indices, self.noise) if head else (None, None)
+        places = self.made, 0 if noise is None else len(noise)
+        multiply[grid](matrix, x, gain, out, indices, noise, *places, *sizes, gated, added, num_warps=tile.warps)
 
     def block(self, index: int) -> None:
         """The stream through block `index`."""
@@ -184,7 +215,7 @@ class Decoder:
         self.multiply("qkv", layer["qkv"], self.stream, self.qkv, layer["attention_norm"])
         attend[(len(self.stream), shape.kv_heads)](
             self.qkv, keys, self.cache.values[index], self.made, self.attended, self.start - 1, group, keys.shape[2],
-            log2(shape.rope_base), dim**-0.5, dim, triton.next_power_of_2(dim),
+            log2(shape.rope_base), dim**-0.5, dim, triton.next_power_of_2(dim), self.together,
         )  # fmt: skip
         self.multiply("out", layer["out"], self.attended, self.stream)
         self.multiply("gate_up", layer["gate_up"], self.stream, self.gated, layer["mlp_norm"])
@@ -197,7 +228,7 @@ class Decoder:
         tiles = self.largest.shape[1]
         choose[(len(self.stream),)](
             self.largest, self.indices, tiles, self.stream, weights["norm"], weights["embedding"], self.tokens,
-            self.states, self.made, self.new, width, EPSILON,
+            self.states, self.made, 0 if self.together else self.new, width, EPSILON,
             triton.next_power_of_2(tiles), triton.next_power_of_2(width), num_warps=8,
         )  # fmt: skip
 
