@@ -1,4 +1,4 @@
-// Sums of 128 products of codes leave the tensor cores, are scaled and added up, while another warpgroup multiplies.
+// Named barriers keep two warpgroups in turns on the tensor cores: one scales and adds sums while the other multiplies.
 // targets: sm_90a (wgmma exists on Hopper alone)
 #include <cuda_fp8.h>
 
@@ -43,13 +43,14 @@ __global__ void cast(const bf16* __restrict__ x, uint2* __restrict__ codes, floa
   }
   const float least = fmaxf(largest / 448, 0x1p-100f);  // the floor is for zeros
   const float scale = __int_as_float((__float_as_int(least) + 0x7FFFFF) & 0x7F800000);
+  const float inverse = __int_as_float(0x7F000000 - __float_as_int(scale));  // as exact as a division, and quicker
   union {
     uint2 words;
     __nv_fp8x2_storage_t pairs[PIECE / 2];
   } to;
 #pragma unroll
   for (int i = 0; i < PIECE / 2; ++i) {
-    const float2 scaled = {numbers[i].x / scale, numbers[i].y / scale};
+    const float2 scaled = {numbers[i].x * inverse, numbers[i].y * inverse};
     to.pairs[i] = __nv_cvt_float2_to_fp8x2(scaled, __NV_SATFINITE, __NV_E4M3);
   }
   codes[piece] = to.words;
@@ -80,6 +81,10 @@ __device__ void take_registers() {
   asm volatile("setmaxnreg.inc.sync.aligned.u32 %0;" ::"n"(registers));
 }
 
+// A turn is a barrier of all 256 threads that multiply: 128 wait for it, and the other 128 only arrive.
+__device__ void take_turn(int group) { asm volatile("bar.sync %0, 256;" ::"r"(1 + CONSUMERS + group) : "memory"); }
+__device__ void give_turn(int group) { asm volatile("bar.arrive %0, 256;" ::"r"(1 + CONSUMERS + group) : "memory"); }
+
 __device__ void produce(Shared& shared, const CUtensorMap& a, const CUtensorMap& b, int top, int left, int blocks,
                         uint32_t& turn) {
   for (int i = 0; i < blocks; ++i, ++turn) {
@@ -91,8 +96,8 @@ __device__ void produce(Shared& shared, const CUtensorMap& a, const CUtensorMap&
   }
 }
 
-// One tile: `turn` counts the stages that this thread has used, over all tiles. While one warpgroup adds its products
-// up, those of the other run.
+// One tile: `turn` counts the stages that this thread has used, over all tiles. Both warpgroups begin as many products,
+// by turns, whatever rows there are; while one adds its products up, those of the other run.
 __device__ void consume(Shared& shared, float (&sum)[HALVES][TILE_N / 2], const float* of_rows, const float* of_column,
                         int top, int m, int group, int blocks, uint32_t& turn) {
   const int row = top + group * HALVES * 64 + threadIdx.x % GROUP_THREADS / 32 * 16 + threadIdx.x % 32 / 4;
@@ -122,7 +127,9 @@ __device__ void consume(Shared& shared, float (&sum)[HALVES][TILE_N / 2], const 
 #pragma unroll
     for (int half = 0; half < HALVES; ++half) {
       float part[TILE_N / 2];  // begun by the first product, whatever is in it
+      take_turn(group);
       multiply_row_fp8(part, shared.a[stage] + (group * HALVES + half) * 64 * ROW, shared.b[stage]);
+      give_turn(1 - group);
       finish_products(part);
       if (half == HALVES - 1 && threadIdx.x % 32 == 0) arrive(&shared.empty[stage]);
 #pragma unroll
@@ -183,6 +190,7 @@ __global__ void __launch_bounds__(THREADS, 1)
     }
   } else {
     take_registers<232>();
+    if (group == 1) give_turn(0);  // the first
     for (int tile = blockIdx.x; tile < tiles; tile += gridDim.x) {
       const int top = tile % tiles_m * TILE_M, left = tile / tiles_m * TILE_N;
       float sum[HALVES][TILE_N / 2] = {};
@@ -192,6 +200,7 @@ __global__ void __launch_bounds__(THREADS, 1)
         store_tile(shared, out, sum[half], group, top + (group * HALVES + half) * 64, left, m, n);
       }
     }
+    if (group == 0) take_turn(0);  // the last, so that nobody is left waiting at a barrier
     if (threadIdx.x % GROUP_THREADS == 0) wait_for_stores<0>();  // shared memory must outlast them
   }
 }

@@ -1,4 +1,4 @@
-"""Two warpgroups take turns: one multiplies 128 codes deep by wgmma while the other scales its sums and adds them."""
+"""Named barriers enforce turns on the tensor cores: one warpgroup scales and adds its sums, the other multiplies."""
 
 import torch
 from torch import Tensor
