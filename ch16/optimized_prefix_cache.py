@@ -1,4 +1,4 @@
-"""Blocks that requests share and their questions are one captured pass; of the last block only what is asked."""
+"""The first request begins while the host looks blocks up; then all distinct tokens are one pass, in two graphs."""
 
 from collections.abc import Callable
 from typing import Any
@@ -10,7 +10,7 @@ from torch.nn.attention.bias import causal_lower_right
 
 from ch16.baseline_prefix_cache import BLOCK, shared_blocks
 from ch16.baseline_prefix_cache import workload as workload
-from common.models.caches import causal_attention
+from common.models.caches import causal_attention, grouped_attention
 from common.models.codes import own
 from common.models.decoder import EPSILON, Shape, Weights, greedy, turned, turns
 from common.models.graphs import replayable
@@ -22,94 +22,96 @@ requires = needs(gpus=1)  # on a CPU the compiler takes most of a minute
 Plan = tuple[tuple[int, int], ...]  # of each group of requests: how many, and how many blocks they share
 
 
-def normed(layer: Weights, name: str, x: Tensor) -> Tensor:
-    return F.rms_norm(x, x.shape[-1:], layer[name], EPSILON)
-
-
 def before(layer: Weights, shape: Shape, x: Tensor, cos: Tensor, sin: Tensor) -> tuple[Tensor, Tensor, Tensor]:
-    """Queries, keys and values (batch, length, heads, head_dim) of all tokens."""
-    qkv = F.linear(normed(layer, "attention_norm", x), layer["qkv"]).unflatten(-1, (-1, shape.head_dim))
-    q, k, v = qkv.split((shape.heads, shape.kv_heads, shape.kv_heads), dim=2)
+    qkv = F.linear(F.rms_norm(x, x.shape[-1:], layer["attention_norm"], EPSILON), layer["qkv"])
+    q, k, v = qkv.unflatten(-1, (-1, shape.head_dim)).split((shape.heads, shape.kv_heads, shape.kv_heads), dim=2)
     return turned(q, cos, sin), turned(k, cos, sin), v
 
 
+def opening(layer: Weights, shape: Shape, x: Tensor, cos: Tensor, sin: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+    q, k, v = before(layer, shape, x, cos, sin)
+    return k, v, causal_attention(q, k, v)  # of a request that sees itself alone
+
+
 def keys_and_values(layer: Weights, shape: Shape, x: Tensor, cos: Tensor, sin: Tensor) -> tuple[Tensor, Tensor]:
-    heads = F.linear(normed(layer, "attention_norm", x), layer["qkv"][shape.heads * shape.head_dim :])
-    k, v = heads.unflatten(-1, (2, -1, shape.head_dim)).unbind(2)
+    x = F.rms_norm(x, x.shape[-1:], layer["attention_norm"], EPSILON)
+    k, v = F.linear(x, layer["qkv"][shape.heads * shape.head_dim :]).unflatten(-1, (2, -1, shape.head_dim)).unbind(2)
     return turned(k, cos, sin), v
 
 
 def after(layer: Weights, shape: Shape, x: Tensor, attended: Tensor) -> Tensor:
     x = x + F.linear(attended.flatten(2), layer["out"])
-    gate, up = F.linear(normed(layer, "mlp_norm", x), layer["gate_up"]).chunk(2, -1)
+    gate, up = F.linear(F.rms_norm(x, x.shape[-1:], layer["mlp_norm"], EPSILON), layer["gate_up"]).chunk(2, -1)
     return x + F.linear(F.silu(gate) * up, layer["down"])
 
 
 def behind(q: Tensor, k: Tensor, v: Tensor, start: int, requests: int) -> Tensor:
-    """Questions' queries (requests, length, ...) see `start` shared tokens and their own request's up to themselves."""
-    keys, values = (
-        torch.cat([x[:, :start].expand(requests, -1, -1, -1), x[0, start:].unflatten(0, (requests, -1))], 1)
-        for x in (k, v)
-    )
-    q, keys, values = (x.transpose(1, 2) for x in (q, keys, values))
-    # A name and no tensor, so that fused kernels can serve; the last token sees all.
-    mask = causal_lower_right(q.shape[2], keys.shape[2]) if q.shape[2] > 1 else None
-    return F.scaled_dot_product_attention(q, keys, values, mask, enable_gqa=True).transpose(1, 2)
+    """Queries of the last requests' own tokens see `start` shared ones, and their request's up to themselves."""
+    q, *own_kv = (x[0, -q.shape[1] :].unflatten(0, (requests, -1)) for x in (q, k, v))
+    both = (torch.cat([x[:, :start].expand(requests, -1, -1, -1), y], 1) for x, y in zip((k, v), own_kv))
+    q, k, v = (x.transpose(1, 2) for x in (q, *both))
+    mask = causal_lower_right(q.shape[2], k.shape[2])  # a name and no tensor, so that fused kernels can serve
+    return F.scaled_dot_product_attention(q, k, v, mask, enable_gqa=True).transpose(1, 2).flatten(0, 1)[None]
 
 
-def prefill(compiled: list[Callable[..., Any]], weights: Weights, shape: Shape, part: Tensor, blocks: int) -> Tensor:
-    """Last states (requests, width): what all share and what is each one's own are one sequence of tokens."""
-    (first, middle, last), start, (requests, length) = compiled, blocks * BLOCK, part.shape
-    unique = torch.cat([part[0, :start], part[:, start:].flatten()])[None]
-    positions = torch.arange(length, device=part.device)
-    positions = torch.cat([positions[:start], positions[start:].repeat(requests)])[None]
+def prefill(codes: list[Any], weights: Weights, shape: Shape, part: Tensor, blocks: int, ready: list[Tensor]) -> Tensor:
+    """Last states (requests, width): the first request, then the others' own tokens, are one sequence."""
+    (alone, others, middle, last), start, (requests, length) = codes, blocks * BLOCK, part.shape
+    at, unique = torch.arange(length, device=part.device), torch.cat([part[0], part[1:, start:].flatten()])[None]
     x = F.embedding(unique, weights["embedding"])
-    cos, sin = turns(shape, positions, x.dtype)
+    cos, sin = turns(shape, torch.cat([at, at[start:].repeat(requests - 1)])[None], x.dtype)
     for layer in weights["layers"][:-1]:
-        q, k, v = first(layer, shape, x, cos, sin)
-        attended = behind(q[0, start:].unflatten(0, (requests, -1)), k, v, start, requests).flatten(0, 1)[None]
-        if start:
-            prefix = (each[:, :start] for each in (q, k, v))
-            attended = torch.cat([causal_attention(*prefix), attended], 1)
-        x = middle(layer, shape, x, attended)
+        k, v, attended = ready or alone(layer, shape, *(each[:, :length] for each in (x, cos, sin)))
+        if requests > 1:
+            q, *own_kv = others(layer, shape, *(each[:, length:] for each in (x, cos, sin)))
+            k, v = (torch.cat(both, 1) for both in zip((k, v), own_kv))
+            attended = torch.cat([attended, behind(q, k, v, start, requests - 1)], 1)
+        x, ready = middle(layer, shape, x, attended), []
     layer = weights["layers"][-1]
     k, v = last(layer, shape, x, cos, sin)
-    ends = slice(length - 1, None, length - start)  # the last token of each request
-    x, cos, sin = (each[0, ends][:, None] for each in (x, cos, sin))
-    q = before(layer, shape, x, cos, sin)[0]
-    x = after(layer, shape, x, behind(q, k, v, start, requests))[:, 0]
+    owner = (torch.arange(x.shape[1], device=part.device) - start) // (length - start)  # negative: of all requests
+    seen = (owner < 0) | (owner == torch.arange(requests, device=part.device)[:, None])
+    x, cos, sin = (each[:, length - 1 :: length - start] for each in (x, cos, sin))  # the last token of each request
+    q = others(layer, shape, x, cos, sin)[0]
+    x = after(layer, shape, x, grouped_attention(q, k.transpose(1, 2), v.transpose(1, 2), seen[None]))[0]
     return F.rms_norm(x, x.shape[-1:], weights["norm"], EPSILON)
 
 
 def prepare(weights: Weights, shape: Shape, tokens: Tensor) -> Metered:
-    device = tokens.device
+    device, arrived = tokens.device, torch.get_device_module(tokens.device).Event()
     order, states = torch.arange(len(tokens), device=device), weights["head"].new_empty(len(tokens), shape.width)
-    chosen = tokens.new_empty(len(tokens))
-    codes = before, after, keys_and_values
-    compiled = [torch.compile(own(code, __file__), fullgraph=True, dynamic=False) for code in codes]
+    chosen, host = tokens.new_empty(len(tokens)), tokens.cpu().pin_memory() if tokens.is_cuda else tokens.clone()
+    codes = (own(code, __file__) for code in (opening, before, after, keys_and_values))
+    compiled, opened = [torch.compile(code, fullgraph=True, dynamic=False) for code in codes], list[Tensor]()
+
+    def begin() -> None:  # the first request is the first of its group, whatever the plan
+        x, positions = F.embedding(tokens[:1], weights["embedding"]), torch.arange(tokens.shape[1], device=device)[None]
+        opened[:] = compiled[0](weights["layers"][0], shape, x, *turns(shape, positions, x.dtype))
 
     def passes(plan: Plan) -> Callable[[], None]:
         def work() -> None:
             requests, shared = zip(*plan)
-            parts = tokens[order].split(requests)
-            states[order] = torch.cat([prefill(compiled, weights, shape, *each) for each in zip(parts, shared)])
+            groups = zip(tokens[order].split(requests), shared, [opened, *[[]] * (len(plan) - 1)])
+            states[order] = torch.cat([prefill(compiled, weights, shape, *group) for group in groups])
             chosen.copy_(greedy(weights, states))
 
         return replayable(work, device)
 
-    def look_up() -> list[tuple[list[int], int]]:
-        return shared_blocks(tokens.cpu().numpy())
+    def look_up() -> tuple[list[int], Plan]:
+        groups = shared_blocks(host.numpy())
+        return [row for rows, _ in groups for row in rows], tuple((len(rows), blocks) for rows, blocks in groups)
 
-    def plan_of(groups: list[tuple[list[int], int]]) -> Plan:
-        return tuple((len(rows), blocks) for rows, blocks in groups)
-
-    captured = {plan: passes(plan) for plan in (plan_of(look_up()),)}  # others follow when they come
+    begin_again, captured = replayable(begin, device), {plan: passes(plan) for _, plan in [look_up()]}
 
     @torch.inference_mode()
     def serve(deliver: Deliver) -> tuple[Tensor, Tensor]:
-        groups = look_up()
-        order.copy_(torch.tensor([row for rows, _ in groups for row in rows]), non_blocking=True)
-        if (plan := plan_of(groups)) not in captured:
+        host.copy_(tokens, non_blocking=True)
+        arrived.record()
+        begin_again()
+        arrived.synchronize()
+        rows, plan = look_up()  # while the first request is under way
+        order.copy_(torch.tensor(rows, pin_memory=tokens.is_cuda), non_blocking=True)
+        if plan not in captured:
             captured[plan] = passes(plan)
         captured[plan]()
         deliver(range(len(tokens)))
