@@ -69,6 +69,7 @@ workload = Workload(
     tolerance=2e-2,  # of bf16 through all blocks
     frozen=("weights", "draft"),
     clock="end_to_end",
+    rungs="eager_passes compiled_passes",
 )
 
 
