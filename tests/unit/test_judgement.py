@@ -182,6 +182,18 @@ def test_a_control_off_one_makes_the_pair_too_noisy_and_not_failed() -> None:
     assert not judged.failed
 
 
+def test_a_gpu_on_which_another_process_takes_turns_gives_no_ratio() -> None:
+    """Seen on an H200 beside compute-sanitizer: each wait for the GPU took 2.4 ms, and 1.1x read 9x."""
+    result = pair({BASE: 168e3, OPT: 18e3}, "end_to_end", floor_us=2400.0)
+    assert judge(result, None).verdict == "faster"
+    result.blocks[0].telemetry = Telemetry(other_processes=2)
+    judged = judge(result, None)
+    assert (judged.verdict, row(judged).speedup) == ("too noisy", None)
+    assert judged.reason == "an empty step reads 2400 us: another process has turns on the GPU, 2 others on the GPU"
+    result.floor_us = 60.0  # a slow host's
+    assert judge(result, None).verdict == "faster"
+
+
 @pytest.mark.parametrize(
     ("gain", "most", "verdict"),
     [(1.0, 1.2, "inconclusive"), (1.0, 4.0, "too noisy"), (4.0, 2.0, "faster"), (0.25, 2.0, "slower")],

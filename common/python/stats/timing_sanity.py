@@ -22,6 +22,7 @@ SLOWER = 0.1  # of a step's time: how much longer samples on new inputs must tak
 VOTE = 1.2  # a trio votes against the variant where new inputs take this many times as long as untouched ones
 HONEST, MEMORY = 0.5, 0.9  # chances of such a vote; noise alone moves the two arms alike
 CONVICT, ACQUIT = 9.2, -6.4  # log likelihood ratios of Wald's sequential test: wrong once in 10,000, once in 600 times
+TURNS_US = 500.0  # of an empty step end to end: a slow host's takes 60 us, a turn of another process on the GPU 2 ms
 LIMIT_PART = 0.25  # of a pair's time limit, for all of its variants together
 
 
@@ -159,6 +160,8 @@ def too_noisy(row: VariantResult, result: PairResult) -> str | None:
         told = f"its speedup is anywhere from {gain.low:.3g} to {gain.high:.3g}"
     elif others and (reason := _escaped(row, result)):
         told = f"{reason}, unless it was that of another process"
+    elif others and result.clock != "device" and (result.floor_us or 0.0) > TURNS_US:
+        told = f"an empty step reads {result.floor_us:.0f} us: another process has turns on the GPU"
     elif result.goal != "memory" and (crowded := sum(is_crowded(b) and not b.discarded for b in result.blocks)):
         told = f"in {crowded} of {len(result.blocks)} blocks the worker waited for a core over half of the time"
     else:
