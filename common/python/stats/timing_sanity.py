@@ -15,7 +15,7 @@ from statistics import median
 
 from common.python.base.results import Block, PairResult, Trio, VariantResult
 from common.python.stats.host_pace import is_crowded
-from common.python.stats.intervals import control_ok, headline, verdict
+from common.python.stats.intervals import control_ok, headline
 from common.python.stats.sampling_plan import FEWEST_ROUNDS
 
 SLOWER = 0.1  # of a step's time: how much longer samples on new inputs must take for the variant to be tested
@@ -80,7 +80,6 @@ def undecided(result: PairResult) -> list[str]:
 
 # Work beside the clock, and disturbed sessions.
 
-WIDEST = 3.0  # upper over lower end of an interval; a wider one is shown only where it gives a verdict
 SLACK_US = 30.0  # launch and synchronisation latency that neither host nor device time covers
 SHARE = 0.1  # of the device time that may end after the step's own stream
 CLOCKS_FALL = 1.25  # how much longer a step may take where a card lowers its clocks
@@ -152,12 +151,9 @@ def _busier_than_timed(row: VariantResult, result: PairResult) -> str | None:
 
 def too_noisy(row: VariantResult, result: PairResult) -> str | None:
     """Why no ratio of this row can be shown, though its times may be right, and what may have disturbed it."""
-    control, gain, others = result.control, row.speedup if result.goal != "memory" else None, _others(result)
-    wide = gain is not None and gain.high > WIDEST * gain.low and verdict(gain) == "inconclusive"
+    control, others = result.control, _others(result)
     if control is not None and not control_ok(control):
         told = f"the control, baseline against itself, reads [{control.low:.3f}, {control.high:.3f}]"
-    elif gain is not None and gain.rounds >= FEWEST_ROUNDS and wide:
-        told = f"its speedup is anywhere from {gain.low:.3g} to {gain.high:.3g}"
     elif others and (reason := _escaped(row, result)):
         told = f"{reason}, unless it was that of another process"
     elif others and result.clock != "device" and (result.floor_us or 0.0) > TURNS_US:

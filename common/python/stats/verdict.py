@@ -38,7 +38,7 @@ HINTS = (  # a pattern in a reason that says what happened, and what helps
     ("Too many open files", "close in a step what it opens"),
     ("on inputs that it has not seen", "only what depends on Workload.frozen may be worked out once and kept"),
     (
-        "speedup is anywhere|against itself, reads|waited for a core|that of another process",
+        "against itself, reads|waited for a core|that of another process",
         "run it again without other work on this machine, or with a larger --budget",
     ),
     ("NaN or infinity", "outputs are filled with NaN before each proof: one that is not written keeps it"),
@@ -214,12 +214,11 @@ def _compare_with_peers(result: PairResult) -> None:
 
 
 def _compare_with_ref(result: PairResult) -> None:
-    """Compare each rung with what it was at the commit of --against, even where their speedups are too noisy."""
-    timed = [row for row in result.variants if row.status == "measured" and row.verdict != "invalid"]
-    sound = [row for row in timed if too_noisy(row, result) is None]  # `_verdict` has removed noisy speedups
+    """Compare each rung with what it was at the commit of --against."""
+    refs = [row for row in result.variants if row.role == "ref" and row.sound]
     for row in result.variants:
-        own = [ref for ref in sound if ref.role == "ref" and ref.name.startswith(f"{row.name}@")]
-        row.against = _gain_over(result, own[0], row) if own and row in sound else None
+        own = [ref for ref in refs if ref.name.startswith(f"{row.name}@")]
+        row.against = _gain_over(result, own[0], row) if own and row.sound else None
 
 
 def _gain_over(result: PairResult, other: VariantResult, own: VariantResult) -> Interval | None:
