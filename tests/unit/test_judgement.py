@@ -487,43 +487,34 @@ WAITS, LAUNCHES = Why(operators=1, syncs=2, busy_us=45.0), Why(operators=1, sync
 
 
 @pytest.mark.parametrize(
-    ("clock", "host_us", "late", "why", "percent"),
+    ("clock", "host_us", "why", "percent"),
     [
-        ("end_to_end", {BASE: 100.0, OPT: 5.0}, 0, {}, 14.55),  # launches against a graph of them
-        ("end_to_end", {BASE: 10.0, OPT: 50.0}, 0, {}, 14.55),  # and the other way round
-        ("end_to_end", {BASE: 90.0, OPT: 45.0}, 0, {}, 3.91),  # both go with the pace
-        ("end_to_end", {BASE: 5.0, OPT: 2.5}, 0, {}, 0.31),  # neither does
-        ("end_to_end", {BASE: 300.0, OPT: 5.0}, 0, {}, 14.55),  # no more than all of it
-        ("end_to_end", {BASE: 100.0, OPT: 50.0}, 0, {}, 4.34),
-        ("end_to_end", {BASE: 100.0, OPT: 50.0}, 0, {OPT: WAITS}, 14.55),  # for a device that is busy
-        ("end_to_end", {BASE: 100.0, OPT: 50.0}, 0, {OPT: LAUNCHES}, 4.34),  # which may take as long as their work
-        ("device", {BASE: 300.0, OPT: 5.0}, 1, {}, 0.18),  # of the two samples of a block one includes launch latency
-        ("device", {BASE: 300.0, OPT: 5.0}, 2, {}, 16.03),
-        ("device", {BASE: 300.0, OPT: 5.0}, 2, {BASE: WAITS}, 8.82),
+        ("end_to_end", {BASE: 100.0, OPT: 5.0}, {}, 14.55),  # launches against a graph of them
+        ("end_to_end", {BASE: 10.0, OPT: 50.0}, {}, 14.55),  # and the other way round
+        ("end_to_end", {BASE: 90.0, OPT: 45.0}, {}, 3.91),  # both go with the pace
+        ("end_to_end", {BASE: 5.0, OPT: 2.5}, {}, 0.31),  # neither does
+        ("end_to_end", {BASE: 300.0, OPT: 5.0}, {}, 14.55),  # no more than all of it
+        ("end_to_end", {BASE: 100.0, OPT: 50.0}, {}, 4.34),
+        ("end_to_end", {BASE: 100.0, OPT: 50.0}, {OPT: WAITS}, 14.55),  # for a device that is busy
+        ("end_to_end", {BASE: 100.0, OPT: 50.0}, {OPT: LAUNCHES}, 4.34),  # which may take as long as their work
+        ("device", {BASE: 300.0, OPT: 5.0}, {}, 0.18),
     ],
 )
 def test_the_host_pace_widens_an_interval_as_far_as_times_are_the_hosts(
-    clock: str, host_us: Mapping[str, float], late: int, why: Mapping[str, Why], percent: float
+    clock: str, host_us: Mapping[str, float], why: Mapping[str, Why], percent: float
 ) -> None:
-    """On the device's clock: runs of a router whose baseline waits for sizes read 40.2x [36.1, 44.7] to 52.8 [51, 55].
-
-    With one pace throughout the half-width is 0.22%, on the device's clock 0.18%.
-    """
+    """With one pace throughout the half-width is 0.22%, on the device's clock 0.18%."""
     made = pair(TWO, clock, best_pace_us=min(PACES))
     for block in made.blocks:
         block.paces = [PACES[block.round]] * 2
         block.samples = [s.model_copy(update={"host_us": host_us.get(s.variant, 5.0)}) for s in block.samples]
-        for name in (BASE, CONTROL):
-            for one in [s for s in block.samples if s.variant == name][:late]:
-                one.late = True
     for name, told in why.items():
         made = with_row(made, name, why=told)
     judged = judge(made, PEAKS)
-    found, control = row(judged).speedup, judged.control
+    found = row(judged).speedup
     assert found.ratio == pytest.approx(2.0, rel=1e-5)
     assert found.high / found.ratio == pytest.approx(found.ratio / found.low)
     assert 100 * math.log(found.high / found.ratio) == pytest.approx(percent, rel=0.01, abs=0.005)
-    assert late < 2 or math.log(control.high / control.ratio) > 0.08, "both its sides go with the pace"
 
 
 @pytest.mark.parametrize(

@@ -153,9 +153,9 @@ def _ratio(
     ratios = intervals.round_log_ratios(blocks, above.name, below.name, clock)
     if len(ratios) < 2:  # one that failed has no times
         return None
-    shares = host_share(blocks, above, clock), host_share(blocks, below, clock)
-    if clock == "device" and not any(shares):
+    if clock == "device":
         return intervals.interval(ratios)
+    shares = host_share(blocks, above), host_share(blocks, below)
     spares = [spare(result, row) for row in (above, below)]
     known = math.inf not in spares
 
@@ -185,21 +185,16 @@ def spare(result: PairResult, row: VariantResult) -> float:
     return max(0.0, -math.log1p(-idle)) if idle < 1 and (idle >= 0 or ranks == 1) else math.inf
 
 
-def host_share(blocks: Sequence[Block], row: VariantResult, clock: ClockName) -> float:
-    """The share of a variant's time, from 0 to 1, that goes with the host's pace: until the call returns.
+def host_share(blocks: Sequence[Block], row: VariantResult) -> float:
+    """The share of a variant's end-to-end time, from 0 to 1, that goes with the host's pace: until the call returns.
 
     Where a step waits for the device inside the call, it is at most the time that the profile shows the device idle,
-    or busy with copies of pageable memory, which the host makes as well. On the device's clock it is 0, unless most
-    samples include CPU launch latency.
+    or busy with copies of pageable memory, which the host makes as well.
     """
     samples = [s for block in blocks if block.discarded is None for s in block.samples if s.variant == row.name]
-    if clock == "device" and 2 * sum(s.late for s in samples) <= len(samples):
-        return 0.0
-    times_us = [(s.host_us, intervals.headline(s, clock)) for s in samples]
-    share = median([min(1.0, host_us / us) for host_us, us in times_us if us])
-    main = row.device if clock == "device" else row.wall
-    if row.why and row.why.syncs and row.why.busy_us and main:
-        share = min(share, max(0.0, 1 - (row.why.busy_us - row.why.staged_us) / main.median))
+    share = median([min(1.0, s.host_us / s.wall_us) for s in samples if s.wall_us])
+    if row.why and row.why.syncs and row.why.busy_us and row.wall:
+        share = min(share, max(0.0, 1 - (row.why.busy_us - row.why.staged_us) / row.wall.median))
     return share
 
 
