@@ -13,7 +13,7 @@ from common.python.base.machine import crowding
 from common.python.base.results import PairResult, Summary
 from common.python.base.toolkit import find_nvcc
 from common.python.run import session
-from common.python.stats.host_pace import pace_deviation, usual_pace_us
+from common.python.stats.host_pace import pace_deviation
 
 EXIT = doing("import os; os._exit(5)")
 
@@ -63,7 +63,6 @@ def test_a_pair_is_held_against_the_hosts_pace_before_it_and_in_the_pairs_before
     suite.run()
     first, second = tree.result("ch01:a"), tree.result("ch01:b")
     assert second.best_pace_us == 0.002
-    assert (first.usual_pace_us, second.usual_pace_us) == (None, usual_pace_us([first]))
     assert first.pace_deviation == pace_deviation([first])
     assert second.pace_deviation == pytest.approx(pace_deviation([first, second]))
 

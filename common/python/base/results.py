@@ -258,9 +258,7 @@ class PairResult(Model):
     best_pace_us: float | None = Field(
         default=None, description="of a fixed loop on the host, in the run so far; at first 1.15 times the best of 40"
     )
-    usual_pace_us: float | None = Field(
-        default=None, description="the median of the pairs that were timed before in this run, each's own median"
-    )
+    usual_pace_us: float | None = Field(default=None, description="of an older file, and unused")
     pace_deviation: float | None = Field(
         default=None,
         description="standard deviation of the log of the host's pace over the blocks of this pair and of those",

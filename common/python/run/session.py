@@ -16,7 +16,7 @@ from common.python.performance_targets import Peaks, total
 from common.python.profile.nsight import StepSettings
 from common.python.run.variant_status import Roster
 from common.python.stats import sampling_plan, timing_sanity
-from common.python.stats.host_pace import pace_deviation, usual_pace_us
+from common.python.stats.host_pace import pace_deviation
 from common.python.stats.verdict import enough, judge
 from common.python.timing.telemetry import Monitor, harmful, worst
 from common.python.workers.launch import ONE_HOST, Launch
@@ -108,7 +108,6 @@ class Session:
                     self._find_memories()
                     self._explain()
         self.result.load = os.getloadavg()[0]
-        self.result.usual_pace_us = usual_pace_us(self.settings.earlier)
         self.result.pace_deviation = pace_deviation([*self.settings.earlier, self.result])
         return judge(self.result, self.settings.peaks)
 

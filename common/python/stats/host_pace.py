@@ -6,7 +6,7 @@ Where a neighbour works on the other half of the same core, the pace moves from 
 
 import math
 from collections.abc import Iterable, Sequence
-from statistics import mean, median, stdev
+from statistics import mean, stdev
 
 from common.python.base.results import Block, PairResult
 from common.python.stats.intervals import NORMAL_95
@@ -18,29 +18,20 @@ MOST_WAIT = 0.5  # of the samples' time, beyond which they tell of others' work
 FEWEST_BLOCKS = 3  # for a standard deviation
 
 
-def pace_reach(
-    blocks: Sequence[Block], best_pace_us: float | None, usual_pace_us: float | None = None
-) -> tuple[float, float]:
-    """How much faster, and how much slower, another run's host may be than these blocks': as logs, zeros if unknown.
+def pace_reach(blocks: Sequence[Block], best_pace_us: float | None) -> float:
+    """How much faster another run's host may be than these blocks': a difference of logs, 0 if unknown.
 
-    Errors add in quadrature: the blocks deviate, either way; slow blocks, which count where too few others are left,
-    raise the mean above that of the others (or above the best); and other pairs of this run may have been slower.
+    Errors add in quadrature: the blocks deviate; and slow blocks, which count where too few others are left, raise the
+    mean above that of the others (or above the best).
     """
     logs = [math.log(max(block.paces)) for block in blocks if block.paces and block.discarded is None]
     if not best_pace_us or len(logs) < FEWEST_BLOCKS:
-        return 0.0, 0.0
+        return 0.0
     quick = [log for log in logs if log <= math.log(MOST_PACE * best_pace_us)]
     own = mean(quick) if quick else math.log(best_pace_us)
     deviation = stdev(quick) if len(quick) >= FEWEST_BLOCKS else 0.0
-    slower = max(0.0, math.log(usual_pace_us) - mean(logs)) if usual_pace_us else 0.0
     either = NORMAL_95 * math.sqrt(2) * deviation  # two runs: the root of two
-    return math.hypot(either, mean(logs) - own), math.hypot(either, slower)
-
-
-def usual_pace_us(results: Iterable[PairResult]) -> float | None:
-    """The median over timed pairs of each one's median pace; None if there are none."""
-    paces = [[max(block.paces) for block in result.blocks if block.paces] for result in results]
-    return median(map(median, filter(None, paces))) if any(paces) else None
+    return math.hypot(either, mean(logs) - own)
 
 
 def pace_deviation(results: Iterable[PairResult]) -> float:
