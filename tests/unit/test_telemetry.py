@@ -80,26 +80,20 @@ def test_of_several_gpus_the_worst_of_each_reading_counts() -> None:
     assert harmful(both) == "GPU slowed by hw_slowdown"
 
 
-BETWEEN_TWO = 1.96 * math.sqrt(2)
-
-
 @pytest.mark.parametrize(
-    ("paces", "either", "above_best"),
+    ("paces", "reach"),
     [
-        ([20.0, 20.0, 20.0], 0.0, 0.0),
-        ([20.0, 22.0, 24.2], BETWEEN_TWO * math.log(1.1), 0.0),
-        ([20.0, 22.0, 24.2, 88.0], BETWEEN_TWO * math.log(1.1), math.log(4.0) / 4),
-        ([20.0, 80.0, 80.0], 0.0, math.log(4.0) * 2 / 3),
-        ([20.0, 22.0, 88.0], 0.0, (math.log(88.0) - math.log(20.0 * 22.0) / 2) / 3),  # two do not show how they deviate
-        ([80.0, 80.0], 0.0, 0.0),
-        ([], 0.0, 0.0),
+        ([20.0, 22.0, 24.2], 0.0),
+        ([20.0, 22.0, 24.2, 88.0], math.log(4.0) / 4),
+        ([20.0, 80.0, 80.0], math.log(4.0) * 2 / 3),
+        ([20.0, 22.0, 88.0], (math.log(88.0) - math.log(20.0 * 22.0) / 2) / 3),
+        ([80.0, 80.0], math.log(4.0)),
+        ([], 0.0),
     ],
 )
-def test_another_runs_host_may_deviate_as_blocks_do_and_be_faster_where_they_were_slow(
-    paces: list[float], either: float, above_best: float
-) -> None:
+def test_another_runs_host_may_be_faster_where_blocks_were_slow(paces: list[float], reach: float) -> None:
     blocks = [Block(round=0, steps=1, samples=[], paces=[20.0, pace]) for pace in paces]
-    assert pace_reach(blocks, 20.0) == pytest.approx(math.hypot(either, above_best), rel=0.001)
+    assert pace_reach(blocks, 20.0) == pytest.approx(reach)
     assert pace_reach(blocks, None) == 0.0
 
 

@@ -9,7 +9,6 @@ from collections.abc import Iterable, Sequence
 from statistics import mean, stdev
 
 from common.python.base.results import Block, PairResult
-from common.python.stats.intervals import NORMAL_95
 from common.python.stats.sampling_plan import FEWEST_ROUNDS
 
 SLOW_HOST = "the host ran slow"
@@ -21,17 +20,13 @@ FEWEST_BLOCKS = 3  # for a standard deviation
 def pace_reach(blocks: Sequence[Block], best_pace_us: float | None) -> float:
     """How much faster another run's host may be than these blocks': a difference of logs, 0 if unknown.
 
-    Errors add in quadrature: the blocks deviate; and slow blocks, which count where too few others are left, raise the
-    mean above that of the others (or above the best).
+    Slow blocks, which count where too few others are left, raise the mean above that of the others (or the best).
     """
     logs = [math.log(max(block.paces)) for block in blocks if block.paces and block.discarded is None]
-    if not best_pace_us or len(logs) < FEWEST_BLOCKS:
+    if not best_pace_us or not logs:
         return 0.0
     quick = [log for log in logs if log <= math.log(MOST_PACE * best_pace_us)]
-    own = mean(quick) if quick else math.log(best_pace_us)
-    deviation = stdev(quick) if len(quick) >= FEWEST_BLOCKS else 0.0
-    either = NORMAL_95 * math.sqrt(2) * deviation  # two runs: the root of two
-    return math.hypot(either, mean(logs) - own)
+    return mean(logs) - (mean(quick) if quick else math.log(best_pace_us))
 
 
 def pace_deviation(results: Iterable[PairResult]) -> float:

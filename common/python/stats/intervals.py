@@ -13,7 +13,6 @@ import numpy as np
 
 from common.python.base.results import Block, ClockName, Interval, Sample, Spread, Verdict
 
-NORMAL_95 = 1.96  # standard deviations to either side that hold 95% of a normal variable
 MARGIN = 0.01  # the smallest difference that counts; intervals are kept narrower than this
 OWN = 2 / 3  # of a round's variance, end to end: the error that all rounds of one run share
 HOST_ROUNDS = 2  # rounds that the usual deviation of the host counts as
