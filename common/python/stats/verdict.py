@@ -164,10 +164,8 @@ def _ratio(
 
     deviation = pace_deviation([result]) if result.pace_deviation is None else result.pace_deviation
     found = intervals.another_run(ratios, PACE_PART * max(moved(deviation)))
-    faster = pace_reach(blocks, result.best_pace_us)
-    bends = [most / share for share, most in zip(shares, spares) if share]  # paces beyond which a side gains no more
-    apart = [abs(one - other) for one, other in (moved(min(pace, faster)) for pace in (faster, *bends))]
-    return found and intervals.widened(found, max(apart))
+    one, other = moved(pace_reach(blocks, result.best_pace_us))
+    return found and intervals.widened(found, abs(one - other))
 
 
 def spare(result: PairResult, row: VariantResult) -> float:
