@@ -68,7 +68,6 @@ def why(
     for name, told in seen.items():
         told.peak_bytes = peaks.get(name)
         told.busy_us, told.stream_us = ranks.least(told.busy_us), ranks.least(told.stream_us)
-        told.wall_us = None if told.wall_us is None else ranks.slowest([told.wall_us])[0]
     return seen
 
 
@@ -119,7 +118,6 @@ def _read(events: list[Event], name: str, device: torch.device, ranks: Ranks = A
     operators = [event for event in within if event.get("cat") == "cpu_op"]
     if device.type == "cpu":
         return Why(operators=len(operators), top=_longest(operators))
-    whole = annotated(events, DONE + name)
     on_device = during(events, DONE + name)
     kernels, copies, sets = (
         [event for event in on_device if event.get("cat") == category]
@@ -137,7 +135,6 @@ def _read(events: list[Event], name: str, device: torch.device, ranks: Ranks = A
         copied_bytes=float(sum(event.get("args", {}).get("bytes", 0) for event in copies)),
         busy_us=busy(work),
         stream_us=max(map(busy, streams.values()), default=0.0),
-        wall_us=whole["dur"],
         staged_us=busy(work) - busy(own),
         top=_longest(kernels + copies),
         metrics=_graph_gap(within, work) | _of_rank(work, ranks),
@@ -178,13 +175,9 @@ def _graph_gap(calls: list[Event], work: list[Event]) -> dict[str, float]:
     return {GRAPH_GAP: max(0.0, idle / gaps)} if gaps else {}
 
 
-def annotated(events: list[Event], annotation: str) -> Event:
-    return next(event for event in events if event["name"] == annotation and event.get("cat") == "user_annotation")
-
-
 def during(events: list[Event], annotation: str) -> list[Event]:
     """What began while the annotated code ran; the device is idle before and after it, and keeps the same time."""
-    span = annotated(events, annotation)
+    span = next(event for event in events if event["name"] == annotation and event.get("cat") == "user_annotation")
     return [event for event in events if span["ts"] <= event["ts"] <= span["ts"] + span["dur"]]
 
 

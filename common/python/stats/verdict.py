@@ -169,18 +169,10 @@ def _ratio(
 
 
 def spare(result: PairResult, row: VariantResult) -> float:
-    """How far a faster host can lower the log of a variant's time: by the device's idle time. Infinite if unknown.
-
-    A rank may seem busy while its collective waits for another rank's host, so the idle times of ranks add up. Where it
-    was busy for longer than the timed step takes, the profiler slowed it: the profiled step's idle time counts.
-    """
-    main, ranks = result.spread(row), max(len(block.gpus) for block in result.blocks) or 1
-    if not main or not row.why or not row.why.busy_us or not all(block.telemetry for block in result.blocks):
-        return math.inf  # without telemetry nobody knows the ranks
-    busy_us = row.why.busy_us - row.why.staged_us
-    whole_us = row.why.wall_us if ranks > 1 and busy_us > main.median and row.why.wall_us else main.median
-    idle = ranks * (1 - busy_us / whole_us)
-    return max(0.0, -math.log1p(-idle)) if idle < 1 and (idle >= 0 or ranks == 1) else math.inf
+    """How far a faster host can lower the log of a variant's time: by the device's idle time. Infinite if unknown."""
+    main = result.spread(row)
+    busy_us = row.why.busy_us - row.why.staged_us if row.why and row.why.busy_us else 0.0
+    return max(0.0, math.log(main.median / busy_us)) if main and busy_us > 0 else math.inf
 
 
 def host_share(blocks: Sequence[Block], row: VariantResult) -> float:
