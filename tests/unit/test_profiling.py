@@ -54,20 +54,6 @@ def test_kernels_belong_to_the_step_that_was_waited_for_and_overlap_counts_once(
     assert (a.stream_us, b.stream_us) == (pytest.approx(60.0), pytest.approx(7.0))
     assert a.top == ["add", "Memcpy HtoD"]
     assert (b.kernels, b.syncs, b.copied_bytes, b.busy_us) == (1, 0, 0.0, pytest.approx(7.0))
-    assert (a.staged_us, b.staged_us) == (0.0, 0.0)
-
-
-def test_a_copy_of_pageable_memory_is_the_hosts_work_but_where_the_device_has_other_work_beside_it() -> None:
-    events = [
-        event("step and its work of a", "user_annotation", 100, 200),
-        event("step of a", "user_annotation", 100, 200),
-        event("Memcpy HtoD (Pageable -> Device)", "gpu_memcpy", 110, 50, bytes=4096),
-        event("add", "kernel", 150, 30),
-        event("Memcpy DtoH (Device -> Pageable)", "gpu_memcpy", 200, 20, bytes=4096),
-        event("Memcpy DtoH (Device -> Pinned)", "gpu_memcpy", 230, 5, bytes=4096),
-    ]
-    seen = _read(events, "a", torch.device("cuda"))
-    assert (seen.busy_us, seen.staged_us) == (pytest.approx(95.0), pytest.approx(60.0))
 
 
 def test_graph_node_gap_is_a_mean_over_launches_and_absent_without_a_graph() -> None:

@@ -163,10 +163,7 @@ class Why(Model):
     busy_us: float | None = Field(default=None, description="union of kernel and copy times on the device")
     stream_us: float | None = Field(default=None, description="the same of the busiest stream alone")
     wall_us: float | None = Field(default=None, description="of an older file, and unused")
-    staged_us: float = Field(
-        default=0.0,
-        description="of busy_us, with nothing at work but copies of pageable memory, which the host makes too",
-    )
+    staged_us: float = Field(default=0.0, description="of an older file, and unused")
     peak_bytes: float | None = Field(
         default=None, description="device memory at the variant's peak, inputs aside; reserved, where it is isolated"
     )

@@ -27,7 +27,6 @@ TOP = 3
 MOST_EVENTS = 50_000  # a step's allocations and frees; each has the Python frames that it came from
 STEP, DONE = "step of ", "step and its work of "
 SYNCS = ("cudaStreamSynchronize", "cudaDeviceSynchronize", "cudaEventSynchronize", "cudaMemcpy")
-PAGEABLE = "Pageable"  # in the name of a copy of memory that the copy engine cannot read by itself
 GRAPH_GAP = "gap between graph nodes us"
 COMMUNICATION = re.compile("nccl|PtoP|_signal_kernel|barrier|multimem|all_(reduce|gather|to_all)|reduce_scatter", re.I)
 At = Callable[[str, str], None]
@@ -124,7 +123,6 @@ def _read(events: list[Event], name: str, device: torch.device, ranks: Ranks = A
         for category in ("kernel", "gpu_memcpy", "gpu_memset")
     )
     work = kernels + copies + sets
-    own = [event for event in work if PAGEABLE not in event["name"]]
     streams: dict[Any, list[Event]] = defaultdict(list)
     for event in work:
         streams[event.get("args", {}).get("stream")].append(event)
@@ -135,7 +133,6 @@ def _read(events: list[Event], name: str, device: torch.device, ranks: Ranks = A
         copied_bytes=float(sum(event.get("args", {}).get("bytes", 0) for event in copies)),
         busy_us=busy(work),
         stream_us=max(map(busy, streams.values()), default=0.0),
-        staged_us=busy(work) - busy(own),
         top=_longest(kernels + copies),
         metrics=_graph_gap(within, work) | _of_rank(work, ranks),
     )

@@ -171,20 +171,18 @@ def _ratio(
 def spare(result: PairResult, row: VariantResult) -> float:
     """How far a faster host can lower the log of a variant's time: by the device's idle time. Infinite if unknown."""
     main = result.spread(row)
-    busy_us = row.why.busy_us - row.why.staged_us if row.why and row.why.busy_us else 0.0
-    return max(0.0, math.log(main.median / busy_us)) if main and busy_us > 0 else math.inf
+    return max(0.0, math.log(main.median / row.why.busy_us)) if main and row.why and row.why.busy_us else math.inf
 
 
 def host_share(blocks: Sequence[Block], row: VariantResult) -> float:
     """The share of a variant's end-to-end time, from 0 to 1, that goes with the host's pace: until the call returns.
 
-    Where a step waits for the device inside the call, it is at most the time that the profile shows the device idle,
-    or busy with copies of pageable memory, which the host makes as well.
+    Where a step waits for the device inside the call, it is at most the time that the profile shows the device idle.
     """
     samples = [s for block in blocks if block.discarded is None for s in block.samples if s.variant == row.name]
     share = median([min(1.0, s.host_us / s.wall_us) for s in samples if s.wall_us])
     if row.why and row.why.syncs and row.why.busy_us and row.wall:
-        share = min(share, max(0.0, 1 - (row.why.busy_us - row.why.staged_us) / row.wall.median))
+        share = min(share, max(0.0, 1 - row.why.busy_us / row.wall.median))
     return share
 
 
