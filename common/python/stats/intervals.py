@@ -41,10 +41,7 @@ def round_log_ratios(blocks: Sequence[Block], numerator: str, denominator: str, 
 
 
 def _logs(block: Block, variant: str, clock: ClockName) -> list[float]:
-    taken = [headline(sample, clock) for sample in block.samples if sample.variant == variant]
-    times = [time for time in taken if time is not None]
-    if len(times) < len(taken):  # a block that lost a sample is no longer mirrored
-        return []
+    times = [us for s in block.samples if s.variant == variant and (us := headline(s, clock)) is not None]
     if times and min(times) <= 0:
         raise ValueError(f"{variant} in round {block.round} took {min(times)} us: a time must be above zero")
     return [math.log(time) for time in times]
