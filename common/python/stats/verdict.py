@@ -157,10 +157,9 @@ def _ratio(
         return intervals.interval(ratios)
     shares = host_share(blocks, above), host_share(blocks, below)
     spares = [spare(result, row) for row in (above, below)]
-    known = math.inf not in spares
 
     def moved(pace: float) -> list[float]:
-        return [min(share * pace, most if known else math.inf) for share, most in zip(shares, spares)]
+        return [min(share * pace, most) for share, most in zip(shares, spares)]
 
     deviation = pace_deviation([result]) if result.pace_deviation is None else result.pace_deviation
     found = intervals.another_run(ratios, PACE_PART * max(moved(deviation)))
