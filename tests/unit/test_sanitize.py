@@ -3,6 +3,7 @@
 import json
 import os
 import re
+import signal
 import subprocess
 import sys
 import time
@@ -182,6 +183,20 @@ def test_a_run_that_hangs_is_ended_with_all_that_it_started(tmp_path: Path) -> N
     assert found == "did not end within 0.3 s"
     assert time.monotonic() - started < 5
     until(lambda: not alive(int((tmp_path / "pid").read_text())), 5)
+
+
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+def test_a_tool_ends_with_this_program_and_so_does_what_the_tool_has_started(number: int, tmp_path: Path) -> None:
+    """Seen on a GPU: the steps of a tool that was left over took turns with pairs that were timed."""
+    hidden = tmp_path / "hidden"
+    tool = program(tmp_path / "tool", f"#!/bin/bash\nsetsid sleep 600 & echo $! >{hidden}; sleep 600\n")
+    words = f"end_with_all(); run_to_end(['{tool}'], Path('{tmp_path}/out'), 600, {{}})"
+    code = f"from tools.testing.sanitize import Path, end_with_all, run_to_end; {words}"
+    ended = subprocess.Popen([sys.executable, "-c", code], env=os.environ | {"PYTHONPATH": str(ROOT)})
+    until(lambda: hidden.exists() and hidden.read_text())
+    ended.send_signal(number)
+    assert ended.wait(10) == 128 + number
+    assert not alive(int(hidden.read_text()))
 
 
 def test_what_captures_a_graph_is_watched_again_with_the_caching_allocator_and_that_is_said(

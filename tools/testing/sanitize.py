@@ -9,16 +9,18 @@ output says so. Each peer has a process of its own. Exit codes: 0 clean, 1 error
 
 import os
 import re
+import signal
 import subprocess
 from collections import Counter
 from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated, Any, NoReturn
 
 import typer
 
 from common.python.base.machine import Machine, machine
+from common.python.base.reaper import PR_SET_CHILD_SUBREAPER, end_children, prctl
 from common.python.base.text import clean
 from common.python.base.toolkit import ROOT, find_program
 from common.python.build.compilation import imports_of
@@ -202,5 +204,18 @@ def examine(tool: str, run: Pair, own: list[str], program: Path, logs: Path, gpu
     return found is None, f"{tool:10} {name}: {found or 'clean'}{how}" + f" ({log})" * bool(found)
 
 
+def end_with_all() -> None:
+    """From now on Ctrl-C and SIGTERM end this process and all that it started, in whichever session that is."""
+
+    def end(number: int, _: object) -> NoReturn:
+        end_children()
+        os._exit(128 + number)
+
+    prctl(PR_SET_CHILD_SUBREAPER, 1)
+    signal.signal(signal.SIGINT, end)
+    signal.signal(signal.SIGTERM, end)
+
+
 if __name__ == "__main__":
+    end_with_all()
     ended(app, PROGRAM)
