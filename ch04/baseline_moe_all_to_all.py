@@ -22,7 +22,7 @@ def inputs(draw: Draw, tokens: int, width: int) -> Inputs:
 workload = Workload(
     inputs=inputs,
     reference=lambda rank, x, to, gain: x[rank] * torch.stack(gain)[to[rank]],
-    # Each rank sends the tokens of all other ranks' experts, of two ranks half of them, there and back.
+    # A rank sends the tokens of other ranks' experts (with two ranks half of its own) there and back.
     cost=lambda tokens, width, ranks=2: Cost(
         nvlink_bytes=2 * (ranks - 1) / ranks * 2 * tokens * width,
         read=2 * tokens * width,

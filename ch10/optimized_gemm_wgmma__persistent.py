@@ -1,4 +1,4 @@
-"""A block for each multiprocessor goes from tile to tile: copies for the next run while sums of this are stored."""
+"""A block for each multiprocessor goes from tile to tile, and copies for the next one while it stores the last."""
 
 from torch import Tensor
 

@@ -1,4 +1,4 @@
-"""torch's grouped product, of CUTLASS: ranks as they are, all adapters' tiles in one grid, twice."""
+"""torch's grouped product (CUTLASS), twice: ranks are not padded, and all adapters' tiles are one grid."""
 
 import torch
 from torch import Tensor

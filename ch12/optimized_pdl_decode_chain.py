@@ -1,4 +1,4 @@
-"""Two kernels a block start early and load weights ahead: the norm's factor follows the product, gates join theirs."""
+"""Two kernels a block start early and load weights ahead; norm and activation are parts of the products' kernels."""
 
 from torch import Tensor
 

@@ -1,4 +1,4 @@
-// For few tokens: blocks share all tiles' numbers equally, and each streams its part of the weight from memory once.
+// For few tokens: all blocks get equal shares of the tiles' work, and each reads its part of the weight once.
 // targets: sm_90a (wgmma exists on Hopper alone)
 #include <cuda_fp8.h>
 

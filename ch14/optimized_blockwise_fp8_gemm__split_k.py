@@ -1,4 +1,4 @@
-"""For few tokens: tiles of 64 rows, with features shared out so that all multiprocessors stream as many weights."""
+"""For few tokens: tiles of 64 rows, split along the features so that multiprocessors share the weights equally."""
 
 import torch
 from torch import Tensor

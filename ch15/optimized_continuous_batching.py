@@ -1,4 +1,4 @@
-"""Ended requests' slots take the next ones while others go on, four at a time: a prefill reads weights for several."""
+"""Slots are refilled four at a time, while other requests go on: one prefill reads the weights for four prompts."""
 
 from torch import Tensor
 

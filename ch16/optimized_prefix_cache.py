@@ -46,7 +46,7 @@ def after(layer: Weights, shape: Shape, x: Tensor, attended: Tensor) -> Tensor:
 
 
 def behind(q: Tensor, k: Tensor, v: Tensor, start: int, requests: int) -> Tensor:
-    """Queries of the last requests' own tokens see `start` shared ones, and their request's up to themselves."""
+    """The last requests' own queries see the `start` shared tokens, and their request's up to themselves."""
     q, *own_kv = (x[0, -q.shape[1] :].unflatten(0, (requests, -1)) for x in (q, k, v))
     both = (torch.cat([x[:, :start].expand(requests, -1, -1, -1), y], 1) for x, y in zip((k, v), own_kv))
     q, k, v = (x.transpose(1, 2) for x in (q, *both))

@@ -103,7 +103,7 @@ def prepare(weights: Weights, shapes: tuple[Shape, Shape], draft: Weights, promp
         deliver([0])
         count = 1
         while count < new:
-            for _ in range(ceil((new - count) / rows)):  # so many are needed though all be kept: nothing to wait for
+            for _ in range(ceil((new - count) / rows)):  # as many as are needed even if all are kept
                 round_again()
             before, count = count, int(drafter.made)
             deliver([0] * (min(count, new) - before))

@@ -28,7 +28,7 @@ def prepare(tokens: Tensor, lengths: Tensor, weights: dict[str, Any], heads: int
     padded = [each for each in (*range(8, 129, 8), *range(160, longest + 32, 32)) if each < longest + 32]
     budget = max(budget, padded[-1])
     ids = torch.zeros_like(tokens, device=device)
-    # Where a request begins, how long it is and its number, by falling length; those behind the last have one token.
+    # Where a request begins, how long it is and its number, by falling length; places behind the last have one token.
     queue = ids.new_ones(3, requests + budget // padded[0])
     first, (stream, mixed) = ids.new_zeros(1), weights["tokens"].new_zeros(2, budget, width)
     embedded = stream.new_zeros(requests + 1, width)
@@ -36,7 +36,7 @@ def prepare(tokens: Tensor, lengths: Tensor, weights: dict[str, Any], heads: int
     opening, closing = (fused(own(code, __file__)) for code in (before, after))
 
     def work(length: int) -> None:
-        """The next `budget // length` requests of the queue; a product has as many rows in every batch."""
+        """The next `budget // length` requests of the queue. Products have `budget` rows in every batch."""
         rows, at = budget // length, torch.arange(length, device=device)
         begin, count, number = queue[:, first + torch.arange(rows, device=device)]
         real, live = at < count[:, None], rows * length

@@ -1,4 +1,4 @@
-"""Made for all 128 heads: a program takes 64, two warpgroups share their products, and a third copies tiles by TMA."""
+"""Made for all 128 heads: a program takes 64, two warpgroups share their products, and a warp copies tiles by TMA."""
 
 import math
 

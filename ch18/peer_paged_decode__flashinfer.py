@@ -20,6 +20,6 @@ def prepare(q: Tensor, k: Tensor, v: Tensor, table: Tensor) -> Step:
     ends = torch.arange(requests + 1, dtype=torch.int32) * pages
     shape = q.shape[1], k.shape[2], q.shape[2], PAGE
     full = torch.full((requests,), PAGE, dtype=torch.int32)
-    # It keeps the table, which step after step is read anew, and no copy.
+    # It keeps the table itself, not a copy, so each step reads it anew.
     decode.plan(ends, table.flatten(), full, *shape, q_data_type=q.dtype, kv_data_type=k.dtype)
     return lambda: decode.run(q, (k, v))

@@ -37,7 +37,7 @@ def prepare(x: Tensor, layers: list[Weights], shape: Shape) -> Step:
         for index, layer in enumerate(layers):
             turn = index % 2
             with gpu.stream(copies):
-                copies.wait_event(read[turn])  # the layer before the last lay here
+                copies.wait_event(read[turn])  # the layer before the last was here
                 for name in sorted(layer, key=lambda name: layer[name].dim()):  # both norms first
                     for (half, filled), source in zip(parts[turn][name], layer[name].chunk(layer[name].dim())):
                         half.copy_(source, non_blocking=True)

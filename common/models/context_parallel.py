@@ -5,7 +5,7 @@ from torch import Tensor
 
 
 def attention(q: Tensor, kv: Tensor, first: int | None = None) -> Tensor:
-    """Of queries (tokens, heads, width) to keys and values (all tokens, 2, heads, width) of all ranks, for a reference.
+    """Attention of queries (tokens, heads, width) to all ranks' keys and values (all tokens, 2, heads, width).
 
     With `first`, the first query's place in the text, attention is causal. 512 queries at a time keep the scores small:
     2 GiB in float64 for 65,536 tokens and 8 heads.

@@ -4,8 +4,8 @@ A block is RMSNorm, attention with grouped queries and rotary positions, RMSNorm
 attention reaches the keys and values of earlier tokens: `forward` calls the `attend` that it is given (`caches`).
 `references` computes the same network in another way, and a test holds the two together.
 
-On several GPUs each rank of ch15:disagg_prefill_decode has it whole: at `bench` size in bf16, against `references`, one
-sequence at a time. ch20:tp_decode_70b, with an eighth of a network on each of two ranks, writes its own.
+On several GPUs: ch15:disagg_prefill_decode has all of it on each rank, held against `references` at `bench` size in
+bf16, one sequence at a time. ch20:tp_decode_70b, with an eighth of a network on each of two ranks, has its own code.
 """
 
 from collections.abc import Callable

@@ -1,4 +1,4 @@
-"""A token of each of up to 16 sequences, or 16 of one, through a decoder: five kernels a block, two to choose the next.
+"""One token of up to 16 sequences, or 16 tokens of one, through a decoder: five kernels a block, two to choose.
 
 A product reads its matrix once for all rows. It finds the norm of its input by itself, and it adds to the stream of
 hidden states in place, in fp32. Only attention stands between two products. `Decoder` holds the stream, the cache and
@@ -28,8 +28,8 @@ def multiply(  # type: ignore[no-untyped-def]
     """matrix @ x of each row, of a normed x where there is a gain.
 
     A gated output takes a row of gate and one of up. An added one is added to `out`, by each program its share of the
-    columns. Where there are indices, the largest of a tile, with the noise of the row's place (or the last one), is
-    kept alone, with its index.
+    columns. Where there are indices, of each tile only the largest output is kept, with its index. If there is noise,
+    that of the row's place (or of the last place) is added before.
     """
     PAIRED: tl.constexpr = 2 if GATED else 1
     index, row = tl.arange(0, TILE), tl.arange(0, ROWS)
@@ -96,7 +96,7 @@ def attend(  # type: ignore[no-untyped-def]
 ):  # fmt: skip
     """The queries that share a key head see the new token, which is appended to the cache, and the earlier ones.
 
-    Rows that go together are tokens of one sequence: a row sees those before it as they come, not in the cache.
+    Rows that go together are tokens of one sequence: a row takes those before it from `qkv`, not from the cache.
     """
     row, of, shared = tl.program_id(0), tl.program_id(1), tl.num_programs(1)
     at, query, heads = tl.arange(0, WIDTH), tl.arange(0, ROWS), (group + 2) * shared
@@ -175,7 +175,7 @@ class Tile:
 class Decoder:
     """Greedy decoding of `batch` sequences that begin at position `start`, by at most `new` tokens each.
 
-    Rows that go `together` are as many tokens of one sequence. `noise` (places, vocabulary) is added to the logits.
+    With `together` the rows are tokens of one sequence. `noise` (places, vocabulary) is added to the logits.
     """
 
     def __init__(

@@ -23,7 +23,7 @@ def replayable(work: Callable[[], None], device: torch.device, pool: Any = None)
 
     It warms up on the current stream. Of the 32 streams that torch deals out in turn, a new one can be the capture's:
     cuBLAS would find there the workspace of the warm-up, which is not the graph's own and may be given to others.
-    Graphs that are replayed in turn, and keep nothing in it, may share a `pool` of memory.
+    Graphs that never run at once may share a `pool` of memory, if no result stays in it.
     """
     if device.type != "cuda":
         return work

@@ -1,4 +1,4 @@
-"""Grouped-query attention: what a decode step is given and costs, a plain form for float64 references, live pairs."""
+"""Grouped-query attention: a decode step's inputs and cost, a plain form for float64 references, live pairs counted."""
 
 from collections.abc import Iterable
 
@@ -9,7 +9,7 @@ from common.python.workload import Cost, Draw, Inputs
 
 
 def decode_inputs(draw: Draw, requests: int, heads: int, group: int, keys: int, width: int, dtype: str) -> Inputs:
-    """A new token's `group` queries to each key head, and a contiguous cache."""
+    """Of each request a new token's queries, `group` for each key head, and a contiguous cache."""
     sides = {"q": group, "k": keys, "v": keys}
     return {name: draw.normal(requests, heads, n, width, dtype=getattr(torch, dtype)) for name, n in sides.items()}
 

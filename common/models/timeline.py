@@ -17,20 +17,20 @@ from common.python.workload import Metered, Output
 Deliver = Callable[[Sequence[int]], None]  # hears after a pass which requests it gave a token, once for each token
 
 
-Arrived = Callable[[int], int]  # how many requests have come, in the order of their numbers; waits for so many at least
+Arrived = Callable[[int], int]  # waits for at least so many requests, in the order of their numbers; how many came
 Passes = Iterator[list[tuple[int, int]]]  # request and position of each token in a pass
 
 
 @dataclass(frozen=True)
 class Arrivals:
-    """When each request comes, and what it asks for: its first token in time, and the others, in the mean, as well."""
+    """When each request comes, and what it asks for: the most for its first token, and for the mean of the others."""
 
     times_ms: Sequence[float]
     first_token_ms: float
     token_ms: float
 
     def goodput(self, times_ms: Sequence[float], given: Sequence[Sequence[int]]) -> dict[str, float]:
-        """Of the requests that got what they ask for: how many a second of the run, and their share."""
+        """The requests that got what they ask for: how many a second of the run, and their share of all."""
         got = dict[int, list[float]]()
         for time, requests in zip(times_ms, given):
             for request in requests:
@@ -44,10 +44,10 @@ class Arrivals:
 
 
 def interactive(count: int) -> Arrivals:
-    """2,000 requests a second, by one draw of a Poisson process, to a sixteenth of Llama-3.1-8B.
+    """2,000 requests a second, by one draw of a Poisson process, for a sixteenth of Llama-3.1-8B.
 
-    In MLPerf's scenario Server requests come so (loadgen/test_settings.h in github.com/mlcommons/inference). Of that
-    model, "interactive", it wants the first token in 500 ms and the others in 30 (loadgen/mlperf.conf there).
+    MLPerf's scenario Server draws arrivals in this way (loadgen/test_settings.h in github.com/mlcommons/inference). For
+    that model, "interactive", it wants the first token in 500 ms and the others in 30 (loadgen/mlperf.conf there).
     """
     gaps = Random(count)  # the same ones on every machine
     return Arrivals(list(accumulate(gaps.expovariate(2) for _ in range(count))), 500 / 16, 30 / 16)
@@ -56,7 +56,7 @@ def interactive(count: int) -> Arrivals:
 def metered(serve: Callable[..., Output], device: torch.device, arrivals: Arrivals | None = None) -> Metered:
     """The step that serves once, and its latencies; every request is there when it begins.
 
-    With arrivals, latencies of one more run as well: `serve` is then given `deliver` and `arrived`, and has to wait.
+    With arrivals, also those of a second run, in which `serve` gets `arrived` too and waits for requests by it.
     """
 
     def noted(times: Sequence[float] = ()) -> tuple[list[float], list[Sequence[int]]]:
@@ -66,7 +66,7 @@ def metered(serve: Callable[..., Output], device: torch.device, arrivals: Arriva
             moments.append(_moment(device))
             given.append(requests)
             if times and device.type == "cuda":
-                moments[-2].synchronize()  # who is there is asked one pass ahead of the GPU, not many
+                moments[-2].synchronize()  # the host asks who has arrived one pass ahead of the GPU, not many
 
         def arrived(least: int) -> int:
             while (now := bisect(times, 1e3 * (perf_counter() - begin))) < least:

@@ -33,7 +33,7 @@ def honest(x: Tensor, w: Tensor) -> Step:
 
 
 def each_call(work: Callable[[int, Tensor, Tensor], Tensor]) -> Prepare:
-    """A variant whose step is this, and is told its how-many-th call it is: the first is made while it is prepared."""
+    """A variant whose step is `work`, which also gets the number of the call: call 1 is made during preparation."""
 
     def prepare(x: Tensor, w: Tensor) -> Step:
         calls = count(1)

@@ -80,7 +80,7 @@ def bench(tmp_path: Path) -> Bench:
 
 @pytest.fixture
 def process(bench: Bench, request: pytest.FixtureRequest) -> Iterator[Process]:
-    """One that is on the GPU; a test may say what it runs before it sleeps."""
+    """A process that is on the GPU; a test may say what it runs before it sleeps."""
     first = getattr(request, "param", "")
     with subprocess.Popen(["bash", "-c", f"{first} echo; exec sleep 60"], stdout=subprocess.PIPE) as started:
         started.stdout.readline()

@@ -156,7 +156,7 @@ def history(
 ) -> None:
     """How times changed over many runs.
 
-    Of each pair, size and GPU: the last time, and since which commit it is another. The page has a chart of each.
+    For each pair, size and GPU: the latest time, and the commit since which it differs. The page has a chart of each.
     """
     from common.python.regress.history import print_history
 

@@ -112,9 +112,9 @@ def empty(floor_us: float, read_us: Sequence[float]) -> Promise:
 
 
 def planted(found: Sequence[Outcome]) -> list[Promise]:
-    """The power to find each planted share, and the coverage. A session that failed missed all of its slowdowns.
+    """How often each planted slowdown was found, and the coverage. A session that failed counts as having missed all.
 
-    A power that is refuted only together with sessions in which the host ran slow is undecided.
+    A power is undecided if it is refuted only where sessions count in which the host ran slow.
     """
     said = []
     for share, power in POWER.items():

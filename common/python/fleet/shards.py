@@ -59,8 +59,8 @@ def names_of(pairs: Sequence[Pair]) -> dict[str, list[str]]:
 def seconds_of(pairs: Sequence[Pair]) -> dict[str, float]:
     """What the variants of each pair took to be prepared and called once, by the expectations of any GPU.
 
-    So long a pair takes beside the time that all pairs take (r = 0.76 on 67 pairs, H200). Of a pair without an
-    expectation it is the median of the others.
+    The time of a whole pair goes with it (r = 0.76 on 67 pairs, H200). A pair without an expectation gets the median of
+    the others.
     """
     known = defaultdict[str, list[float]](list)
     for folder in {pair.folder for pair in pairs}:

@@ -94,7 +94,7 @@ class Point(Model):
 
 
 class Curve(Model):
-    """What a kind of message takes between GPUs, over its size."""
+    """The time of one kind of message between GPUs, over its size."""
 
     name: str = Field(description="that of the peak which its best point is")
     ranks: int = Field(ge=2)

@@ -249,7 +249,7 @@ class Preparation:
             raise VariantError("workload", error, self.workload.reference) from error
 
     def _doubled(self, inputs: Inputs) -> Inputs:
-        """Clones in float64, but for the inputs that the reference widens itself."""
+        """Clones in float64, except of inputs that the reference widens itself."""
         wide = {key: value for key, value in inputs.items() if key not in self.workload.as_drawn}
         return inputs | pytree.tree_map_only(Tensor, lambda leaf: _doubled(leaf, self.device), wide)
 

@@ -76,7 +76,7 @@ class Expectations(Model):
 
 
 def shows(name: str, folder: Path) -> bool:
-    """Whether a README is to have the table: a chapter's always, another folder's where it has the markers."""
+    """Whether a README is to have the table: always a chapter's, another folder's only where it has the markers."""
     readme = folder / "README.md"
     return name in CHAPTERS or (readme.is_file() and BEGIN in readme.read_text(errors="replace"))
 

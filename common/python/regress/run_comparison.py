@@ -128,7 +128,7 @@ def _facts(run: Run) -> dict[str, str | None]:
 
 
 def _sources(a: Manifest, b: Manifest) -> list[str]:
-    """Files that both name with other contents. Those that only one of them ran are of pairs that the other lacks."""
+    """Files whose contents differ. Those that only one of the runs names are of pairs that the other lacks."""
     names = [name for name in a.sources if name in b.sources and a.sources[name] != b.sources[name]]
     more = f" and {len(names) - 5} more" if len(names) > 5 else ""
     return [f"sources changed: {', '.join(map(clean, names[:5]))}{more}"] if names else []

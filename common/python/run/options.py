@@ -1,4 +1,4 @@
-"""What `run` was asked for, and how its manifest tells it."""
+"""What `run` was asked for, and how its manifest records it."""
 
 from dataclasses import asdict, dataclass
 from pathlib import Path

@@ -62,7 +62,7 @@ class Task:
 
     @property
     def alone(self) -> bool:
-        """Whether nothing else may be at work while it is proven and compiled."""
+        """Whether it must be proven and compiled while nothing else is at work."""
         large = any(v.required.memory_gib > LARGE_GIB or v.autotunes for v in self.unbuilt)
         return self.crowded or self.pair.gpus > 1 or large
 

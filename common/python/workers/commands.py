@@ -236,7 +236,7 @@ def prepare_of(module: str, workload: Workload) -> Prepare:
 
 
 def cost_of(workload: Workload, baseline: str, shape: dict[str, Any], ranks: int = 1) -> list[Cost]:
-    """The workload's least traffic and work at this shape, by phase; one rank means the fewest. Raises VariantError."""
+    """The least traffic and work at this shape, by phase; with `ranks` 1, of the fewest ranks. Raises VariantError."""
     try:
         told = {"ranks": ranks} if ranks > 1 and "ranks" in inspect.signature(workload.cost).parameters else {}
         cost = workload.cost(**shape, **told)
