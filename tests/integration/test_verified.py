@@ -9,7 +9,7 @@ from common.python.base.machine import machine
 from common.python.corpus.discovery import Pair
 from common.python.run import proof_cache as verified
 from common.python.verify import sweep as verify
-from common.python.verify.static_checks import Check, Problem
+from common.python.verify.static_checks import Finding
 
 NOTED = "1 pair unchanged since last proven here: --again proves all once more"
 
@@ -23,12 +23,12 @@ def proven(tree: Tree, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> list[
     optimized.write_text(optimized.read_text().replace("import torch\n", "import torch\nimport ch01.helper\n", 1))
     executed: list[str] = []
 
-    def execute(pair: Pair, *how: object) -> tuple[Check, Check]:
+    def execute(pair: Pair, *how: object) -> list[Finding]:
         """Without a worker: what is tested is whether it is called."""
         executed.append(pair.key)
         wrong = "* 3" in (tree.root / "ch01" / "optimized_x.py").read_text()
-        problems = [Problem("ch01/optimized_x.py", 1, "wrong")] * wrong
-        return Check("imports", passed=2), Check("proofs", passed=2 - wrong, problems=problems)
+        problems = [Finding("proofs", "problem", "wrong", "ch01/optimized_x.py")] * wrong
+        return [*[Finding("imports", "passed")] * 2, *[Finding("proofs", "passed")] * (2 - wrong), *problems]
 
     monkeypatch.setattr(verify, "execute_pair", execute)
     monkeypatch.setattr(verify, "open_machine", lambda *how: (machine(), {"device": "cpu"}))
@@ -60,8 +60,8 @@ def test_a_problem_that_only_the_second_time_shows_takes_the_note_away(
 ) -> None:
     sweep(tree)
     with monkeypatch.context() as flaky:
-        problem = Check("proofs", problems=[Problem("ch01/optimized_x.py", 1, "wrong now and then")])
-        flaky.setattr(verify, "execute_pair", lambda *how: (Check("imports", passed=2), problem))
+        problem = Finding("proofs", "problem", "wrong now and then", "ch01/optimized_x.py")
+        flaky.setattr(verify, "execute_pair", lambda *how: [problem])
         assert sweep(tree, "--again")[0] == 1
     code, text = sweep(tree)
     assert NOTED not in text
@@ -112,7 +112,7 @@ def test_what_changes_while_it_is_proven_has_no_note(
     helper, executing = tree.root / "ch01" / "helper.py", verify.execute_pair
     text = helper.read_text()
 
-    def execute(*how: object) -> tuple[Check, Check]:
+    def execute(*how: object) -> list[Finding]:
         helper.write_text("FACTOR = 3\n")
         return executing(*how)  # type: ignore[arg-type]
 

@@ -26,7 +26,7 @@ from common.python.corpus.discovery import find_pairs
 from common.python.regress import expectations
 from common.python.report.live_view import LiveView
 from common.python.verify import sweep
-from common.python.verify.static_checks import Check, Problem
+from common.python.verify.static_checks import Finding
 from common.python.verify.sweep import Place, execute_pair
 
 BASELINE, OPTIMIZED = "ch01/baseline_doubles.py", "ch01/optimized_doubles.py"
@@ -260,9 +260,10 @@ def proven(tree: Tree, key: str, device: str, host: Machine | None = None) -> tu
     [pair] = [pair for pair in find_pairs(tree.root) if pair.key == key]
     sound = {variant.path for variant in pair.variants}
     place = Place(tree.root / device, host or machine(), device, {key: pair}, sound)
-    _, proofs, _ = execute_pair(pair, place)
-    wrong = [size for problem in proofs.problems for size in re.findall(r"wrong at (\w+) size", str(problem))]
-    return proofs.passed, wrong, proofs.not_done.total()
+    proofs = [one for one in execute_pair(pair, place) if one.check == "proofs"]
+    outcomes = Counter(one.outcome for one in proofs)
+    wrong = [size for one in proofs for size in re.findall(r"wrong at (\w+) size", one.message)]
+    return outcomes["passed"], wrong, outcomes["not done"]
 
 
 @pytest.mark.parametrize(("memory_gib", "cores", "jobs"), [(139.8, 16, 4), (139.8, 4, 2), (23.6, 16, 1), (39.4, 1, 1)])
@@ -277,24 +278,22 @@ def test_a_pair_that_ran_out_of_memory_beside_others_is_tried_again_alone(
     honest: Tree, monkeypatch: pytest.MonkeyPatch, times: int, told: list[str]
 ) -> None:
     honest.pair("ch02:other")
-    tries, heard = Counter[str](), list[str]()
+    tries = Counter[str]()
 
-    def execute(pair, place, show) -> tuple[Check, Check]:  # type: ignore[no-untyped-def]
+    def execute(pair, place, show) -> list[Finding]:  # type: ignore[no-untyped-def]
         tries[pair.key] += 1
         if pair.key == "ch01:doubles" and tries[pair.key] <= times:
-            return Check("imports"), Check("proofs", problems=[Problem("x.py", 1, "CUDA out of memory")])
-        return Check("imports", passed=2), Check("proofs", passed=2)
+            return [Finding("proofs", "problem", "CUDA out of memory", "x.py")]
+        return [Finding("proofs", "passed")] * 2
 
     monkeypatch.setattr(sweep, "execute_pair", execute)
     host = replace(machine(), cores=16, gpus=(Gpu("NVIDIA H200", "GPU-1", 90, 139.8),))
     pairs = find_pairs(honest.root)
     place = Place(honest.root, host, "NVIDIA H200", {pair.key: pair for pair in pairs}, set())
-    view = LiveView()
-    monkeypatch.setattr(view, "tell", heard.append)
-    (_, proofs, _), _ = sweep.execute_pairs(pairs, place, view, again=False)
+    found = list(sweep.execute_pairs(pairs, place, LiveView(), again=False))
     assert tries == {"ch01:doubles": 2, "ch02:other": 1}
-    assert heard == told
-    assert (proofs.passed, len(proofs.problems)) == (4 - 2 * len(told), len(told))
+    assert [str(one) for one in found if one.outcome == "problem"] == told
+    assert [one.outcome for one in found].count("passed") == 4 - 2 * len(told)
 
 
 def test_a_problem_is_told_while_other_pairs_are_still_at_work(honest: Tree, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -312,7 +311,7 @@ def test_a_problem_is_told_while_other_pairs_are_still_at_work(honest: Tree, mon
     view = LiveView()
     monkeypatch.setattr(view, "tell", lambda problem: heard.set())
     report = sweep.verify(honest.root, ["all"], build=False, view=view)
-    assert [problem.file for problem in report.problems] == [OPTIMIZED]
+    assert [one.file for one in report.findings if one.outcome == "problem"] == [OPTIMIZED]
 
 
 def test_the_interpreter_proves_triton_and_without_triton_it_is_not_done(

@@ -2,10 +2,10 @@
 
 import ast
 import re
-from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from functools import partial
 from pathlib import Path
+from typing import Literal, NamedTuple
 
 from common.python.base.text import clean
 from common.python.corpus.discovery import Pair, Variant, bindings, called
@@ -16,62 +16,39 @@ LITERALS = {"gpus": int, "isolated": bool, "rungs": str}  # of Workload(...): th
 UPDATE = "`python -m tools.analysis.analyze_expectations --update` writes both, of three runs"
 
 
-@dataclass(frozen=True)
-class Problem:
-    """What is wrong, and where; the file is relative to the root."""
+class Finding(NamedTuple):
+    """What a check of one thing came to: what is wrong and where, or why it was not done. Files are under the root."""
 
-    file: str
-    line: int
-    message: str
+    check: str
+    outcome: Literal["passed", "warning", "problem", "not done", "unchanged"]
+    message: str = ""
+    file: str = ""
+    line: int = 1
 
     def __str__(self) -> str:
         return f"{self.file}:{self.line}: {clean(self.message)}"
 
 
-@dataclass
-class Check:
-    """One kind of check: how often it passed, what it found, and how often it could not be made, by reason."""
-
-    name: str
-    passed: int = 0
-    problems: list[Problem] = field(default_factory=list)
-    warnings: list[Problem] = field(default_factory=list)
-    not_done: Counter[str] = field(default_factory=Counter)
-
-    def add(self, other: "Check") -> None:
-        self.passed += other.passed
-        self.problems += other.problems
-        self.warnings += other.warnings
-        self.not_done += other.not_done
-
-
-def check_sources(pairs: Sequence[Pair], whole: dict[str, Pair]) -> tuple[Check, set[Path]]:
+def check_sources(pairs: Sequence[Pair], whole: dict[str, Pair]) -> tuple[list[Finding], set[Path]]:
     """Check every variant of `pairs`; also the files without a problem, of their whole pairs.
 
     `whole` are all pairs of the tree, by key: a target may name only some files of a pair.
     """
-    check, sound = Check("sources"), set[Path]()
-    for pair in pairs:
-        asked = {variant.name for variant in pair.variants}
-        for variant in whole[pair.key].variants:
-            found = list(_source_problems(whole[pair.key], variant))
-            if not found:
-                sound.add(variant.path)
-            if variant.name in asked:
-                check.problems += found
-                check.passed += not found
-    return check, sound
+    faults = {v.path: list(_faults(whole[pair.key], v)) for pair in pairs for v in whole[pair.key].variants}
+    asked = [faults[variant.path] or [Finding("sources", "passed")] for pair in pairs for variant in pair.variants]
+    return [one for found in asked for one in found], {path for path, found in faults.items() if not found}
 
 
-def _source_problems(pair: Pair, variant: Variant) -> Iterator[Problem]:
+def _faults(pair: Pair, variant: Variant) -> Iterator[Finding]:
     file = f"{pair.chapter}/{variant.path.name}"
+    problem = partial(Finding, "sources", "problem", file=file)
     if variant.problem:
         number, _, said = variant.problem.removeprefix(f"{file}:").partition(": ")
-        yield Problem(file, int(number), said)
+        yield problem(said, line=int(number))
     if pair.baseline is None:
-        yield Problem(file, 1, f"has no baseline: write baseline_{pair.name}.py")
+        yield problem(f"has no baseline: write baseline_{pair.name}.py")
     if variant.role == "baseline" and not any(other.role == "optimized" for other in pair.variants):
-        yield Problem(file, 1, f"has nothing to be compared with: write optimized_{pair.name}.py")
+        yield problem(f"has nothing to be compared with: write optimized_{pair.name}.py")
     try:
         tree = ast.parse(variant.path.read_bytes())
     except (OSError, SyntaxError, ValueError):
@@ -79,9 +56,9 @@ def _source_problems(pair: Pair, variant: Variant) -> Iterator[Problem]:
     try:
         compile(tree, file, "exec", dont_inherit=True)
     except SyntaxError as error:  # such as a `return` outside a function, which parses
-        yield Problem(file, error.lineno or 1, error.msg)
+        yield problem(error.msg, line=error.lineno or 1)
     for line, message in _contract(pair, variant, tree):
-        yield Problem(file, line, message)
+        yield problem(message, line=line)
 
 
 def _contract(pair: Pair, variant: Variant, tree: ast.Module) -> Iterator[tuple[int, str]]:
@@ -119,38 +96,36 @@ def line_of(path: Path, name: str, argument: str | None = None) -> int:
     return next(iter([*arguments, *(statement.lineno for statement in found)]), 1)
 
 
-def check_results(folders: Mapping[str, Path]) -> list[Check]:
+def check_results(folders: Mapping[str, Path]) -> Iterator[Finding]:
     """Whether the expectation files of these folders, by name, can be read, and whether their READMEs show them."""
-    files, readmes = Check("expectations"), Check("README tables")
     for chapter, folder in folders.items():
         tables: dict[str, str] = {}
         paths = sorted(folder.glob("expectations_*.json"))
         for path in paths:
             try:
                 tables[path.name] = expectations.table(expectations.read(path), mechanisms=True)
-                files.passed += 1
+                yield Finding("expectations", "passed")
             except (OSError, ValueError) as error:
                 line = re.search(r" at line (\d+)", str(error))
                 message = getattr(error, "strerror", None) or str(error).removeprefix(f"{path} ")
-                files.problems.append(Problem(f"{chapter}/{path.name}", int(line[1]) if line else 1, message))
+                where = f"{chapter}/{path.name}", int(line[1]) if line else 1
+                yield Finding("expectations", "problem", message, *where)
         if tables and expectations.shows(chapter, folder):
-            problem = _stale(folder / "README.md", f"{chapter}/README.md", tables)
-            readmes.passed += problem is None
-            readmes.problems += [problem] if problem else []
+            yield _check_readme(folder / "README.md", f"{chapter}/README.md", tables)
         elif paths:
-            readmes.not_done["no readable expectations"] += 1
-    return [files, readmes]
+            yield Finding("README tables", "not done", "no readable expectations")
 
 
-def _stale(path: Path, readme: str, tables: dict[str, str]) -> Problem | None:
-    """The problem of a README whose table is not that of one of the chapter's expectation files, given by name."""
+def _check_readme(path: Path, readme: str, tables: dict[str, str]) -> Finding:
+    """Whether a README's table is that of one of the chapter's expectation files, given by name."""
     try:
         text = path.read_text()
         wanted = [replace_between_markers(text, table) for table in tables.values()]
     except (OSError, ValueError) as error:
-        return Problem(readme, 1, getattr(error, "strerror", None) or str(error))
+        return Finding("README tables", "problem", getattr(error, "strerror", None) or str(error), readme)
     if text in wanted:
-        return None
+        return Finding("README tables", "passed")
     shown, right = text.splitlines(), wanted[0].splitlines()
-    same = next((index for index, pair in enumerate(zip(shown, right)) if pair[0] != pair[1]), len(shown) - 1)
-    return Problem(readme, same + 1, f"the table is not what {' or '.join(tables)} says; {UPDATE}")
+    same = next((index for index, (a, b) in enumerate(zip(shown, right)) if a != b), len(shown) - 1)
+    message = f"the table is not what {' or '.join(tables)} says; {UPDATE}"
+    return Finding("README tables", "problem", message, readme, same + 1)

@@ -9,9 +9,10 @@ import re
 import tempfile
 import time
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
+from typing import NamedTuple
 
 from pydantic import TypeAdapter
 
@@ -29,7 +30,7 @@ from common.python.run.proof_cache import note_of, take_note
 from common.python.run.session import Session, Settings
 from common.python.run.suite import PAIR_LIMIT_S
 from common.python.run.variant_status import Roster, missing, new_result
-from common.python.verify.static_checks import Check, Problem, check_results, check_sources, line_of
+from common.python.verify.static_checks import Finding, check_results, check_sources, line_of
 from common.python.workers.launch import ONE_HOST
 from common.python.workers.parallel import at_once, room
 from common.python.workers.process import open_machine
@@ -39,7 +40,8 @@ SEED = 0  # the same inputs each time, so that only a change of code changes the
 ENDED = "another problem of its pair came first"
 AT = re.compile(r"(.*?) at (\w+\.py):(\d+)(?:: (.*))?", re.DOTALL)  # a worker's exception, or its death
 AUDIT = {"module": "common.python.verify.cost_audit", "function": "audit"}
-CHECKS = TypeAdapter(tuple[Check, ...])
+CHECKS = ("sources", "expectations", "README tables", "imports", "proofs", "costs", "compilation")
+FINDINGS = TypeAdapter(list[Finding])
 
 
 @dataclass(frozen=True)
@@ -97,22 +99,12 @@ class Place:
         )
 
 
-@dataclass(frozen=True)
-class Report:
-    """What `verify` found, and the seconds it took."""
+class Report(NamedTuple):
+    """What `verify` found, of how many pairs, and the seconds it took."""
 
-    checks: list[Check]
+    findings: list[Finding]
     pairs: int
     seconds: float
-    unchanged: int = 0  # pairs that an earlier sweep proved, and that are as they were
-
-    @property
-    def problems(self) -> list[Problem]:
-        return [problem for check in self.checks for problem in check.problems]
-
-    @property
-    def nothing_checked(self) -> bool:
-        return not any(check.passed or check.problems for check in self.checks)
 
 
 def verify(
@@ -128,15 +120,20 @@ def verify(
 
     Raises TargetError for targets that name nothing and RuntimeError where no worker can be started.
     """
-    started = time.monotonic()
+    started, findings = time.monotonic(), list[Finding]()
+
+    def keep(found: Iterable[Finding]) -> None:
+        for one in found:
+            findings.append(one)
+            if one.outcome in ("warning", "problem"):
+                view.tell(str(one))
+
     view.begin("starting")
     every, asked = survey(root, targets)
     whole, pairs = {pair.key: pair for pair in every}, select(every, asked)
     sources, sound = check_sources(pairs, whole)
-    checks = [sources, *check_results({pair.chapter: pair.folder.path for pair in pairs})]
-    for check in checks:
-        _tell(view, check)
-    unchanged = 0
+    keep(sources)
+    keep(check_results({pair.chapter: pair.folder.path for pair in pairs}))
     with tempfile.TemporaryDirectory(prefix="benchmark-", ignore_cleanup_errors=True) as scratch:
         if execute and pairs:
             # Threads that spin while they wait made several pairs at once take 11 to 27 s for 4.5, on 2 cores.
@@ -148,148 +145,127 @@ def verify(
                     claim(gpu.uuid)
             notes = build_folder(ROOT) / "verified" if found["device"] == CPU else None
             place = Place(Path(scratch), machine, found["device"], whole, sound, notes)
-            executed, unchanged = execute_pairs(pairs, place, view, again)
-            checks += executed
+            keep(execute_pairs(pairs, place, view, again))
         else:
-            count = sum(len(pair.variants) for pair in pairs)
-            checks += [Check(name, not_done=Counter({"--no-execute": count})) for name in ("imports", "proofs")]
-            checks += [Check("costs", not_done=Counter({"--no-execute": len(pairs)}))]
-        compilation = _tell(view, check_compilation(pairs, sound, build, view))
-    return Report([*checks, compilation], len(pairs), time.monotonic() - started, unchanged)
+            each = [check for pair in pairs for check in ("costs", *("imports", "proofs") * len(pair.variants))]
+            keep(Finding(check, "not done", "--no-execute") for check in each)
+        keep(check_compilation(pairs, sound, build, view))
+    return Report(findings, len(pairs), time.monotonic() - started)
 
 
-def _tell(view: LiveView, check: Check) -> Check:
-    for problem in (*check.warnings, *check.problems):
-        view.tell(str(problem))
-    return check
+def _findings_of(pair: Pair, place: Place, view: LiveView, again: bool) -> list[Finding]:
+    """Those of an earlier sweep where the pair is unchanged since, but not `again`; else what executing it gives.
 
-
-def _checks_of(pair: Pair, place: Place, view: LiveView, again: bool) -> tuple[tuple[Check, ...], bool]:
-    """The checks of a pair, and whether an earlier sweep kept them: those of an unchanged one count, but not `again`.
-
-    What has a problem or a warning is not kept, and earlier checks are discarded.
+    What has a problem or a warning is not kept, and earlier findings are discarded.
     """
     note = place.note(pair)
     with contextlib.suppress(OSError, ValueError):
         if note and not again:
-            return CHECKS.validate_json(note.read_bytes()), True
-    checks = execute_pair(pair, place, view)
+            return [*FINDINGS.validate_json(note.read_bytes()), Finding("pairs", "unchanged")]
+    findings = execute_pair(pair, place, view)
     if note == place.note(pair):  # its files have not changed meanwhile
-        sound = not any(check.problems or check.warnings for check in checks)
-        take_note(note, CHECKS.dump_json(checks).decode() if sound else None)
-    return checks, False
+        sound = not any(one.outcome in ("warning", "problem") for one in findings)
+        take_note(note, FINDINGS.dump_json(findings).decode() if sound else None)
+    return findings
 
 
-def execute_pairs(pairs: Sequence[Pair], place: Place, view: LiveView, again: bool) -> tuple[list[Check], int]:
-    """Import and prove pairs and audit their costs, several at once; and how many of them have not changed.
+def execute_pairs(pairs: Sequence[Pair], place: Place, view: LiveView, again: bool) -> Iterator[Finding]:
+    """Import and prove pairs and audit their costs, several at once.
 
     One that ran out of GPU memory beside others is executed again by itself.
     """
-    whole, crowded, unchanged = [Check("imports"), Check("proofs"), Check("costs")], list[Pair](), 0
-
-    def add(checks: Sequence[Check]) -> None:
-        for check, more in zip(whole, checks):
-            check.add(_tell(view, more))
-
+    crowded = list[Pair]()
     view.expect(len(pairs), "proofs")
-    for pair, (checks, kept) in at_once(lambda pair: _checks_of(pair, place, view, again), pairs, place.jobs):
+    for pair, findings in at_once(lambda pair: _findings_of(pair, place, view, again), pairs, place.jobs):
         view.end(pair.key)
-        unchanged += kept
-        messages = [problem.message for check in checks for problem in check.problems]
-        if place.device != CPU and any("out of memory" in message for message in messages):
+        full = any(one.outcome == "problem" and "out of memory" in one.message for one in findings)
+        if full and place.device != CPU:
             crowded.append(pair)
         else:
-            add(checks)
+            yield from findings
     for pair in crowded:
-        add(execute_pair(pair, place, view))
-    return whole, unchanged
+        yield from execute_pair(pair, place, view)
 
 
-def execute_pair(pair: Pair, place: Place, view: LiveView = SILENCE) -> tuple[Check, Check, Check]:
+def execute_pair(pair: Pair, place: Place, view: LiveView = SILENCE) -> list[Finding]:
     """Import what can be imported here and prove what can run, at `test` size and on a GPU at `bench` size too.
 
     Where anything could be imported, the pair's cost is audited as well.
     """
-    imports, proofs, costs, place = Check("imports"), Check("proofs"), Check("costs"), place.of(pair)
-    found: dict[str, list[str]] = {}
-    able: list[Variant] = []
-    imported: list[Variant] = []
+    place, findings, audit = place.of(pair), list[Finding](), dict[str, list[str]]()
+    able, imported = list[Variant](), list[Variant]()
     for variant in pair.variants:
         if unready := place.unready(pair, variant):
-            imports.not_done[unready] += 1
-            proofs.not_done[unready] += 1
+            findings += [Finding(check, "not done", unready) for check in ("imports", "proofs")]
         elif reasons := missing(pair, variant, place.machine):
-            proofs.not_done["; ".join(reasons)] += 1
+            findings.append(Finding("proofs", "not done", "; ".join(reasons)))
             imported.append(variant)
         else:
             able.append(variant)
-    if able or imported:
-        result = new_result(pair.only({variant.name for variant in (*able, *imported)}), place.device)
-        settings = replace(place.settings(pair), progress=lambda phase, _: view.begin(pair.key, phase))
-        session = Session(pair, Roster(result, [], able, imported), settings)
-        session.prove(then=lambda pool: found.update(pool.first("call", **AUDIT)))
-        _count(session, imports, proofs)
-        costs.problems = [_located(session, "workload", fault) for fault in dict.fromkeys(found.get("faults", []))]
-        costs.not_done.update(dict.fromkeys(found.get("not_done", [ENDED]), 1))
-    costs.passed = int(bool(found) and not costs.problems and not costs.not_done)
-    return imports, proofs, costs
+    if not able and not imported:
+        return findings
+    result = new_result(pair.only({variant.name for variant in (*able, *imported)}), place.device)
+    settings = replace(place.settings(pair), progress=lambda phase, _: view.begin(pair.key, phase))
+    session = Session(pair, Roster(result, [], able, imported), settings)
+    session.prove(then=lambda pool: audit.update(pool.first("call", **AUDIT)))
+    findings += _proofs(session)
+    costs = [_located(session, "costs", "workload", fault) for fault in dict.fromkeys(audit.get("faults", []))]
+    costs += [Finding("costs", "not done", why) for why in audit.get("not_done", [ENDED])]
+    return findings + (costs or [Finding("costs", "passed")])
 
 
-def _count(session: Session, imports: Check, proofs: Check) -> None:
-    """Count what a session found. A fault is one problem; what could not be done because of it is not done."""
+def _proofs(session: Session) -> Iterator[Finding]:
+    """What a session found. A fault is one problem; what could not be done because of it is not done."""
     roster, opened = session.roster, bool(session.facts)
-    unloaded = set(session.facts["failures"]) if opened else {who for who, _ in roster.faults}
+    faulty = {who for who, _ in roster.faults}
+    unloaded = set(session.facts["failures"]) if opened else faulty
     for who, reason in roster.faults:
-        (imports if who in unloaded else proofs).problems.append(_located(session, who, reason))
-    count = len(roster.checked) + len(roster.imported)
-    imports.passed += count - len(unloaded) if opened else 0
-    imports.not_done[ENDED] += 0 if opened else count - len(unloaded)
-    refused = {who for who, _ in roster.faults} - unloaded
+        yield _located(session, "imports" if who in unloaded else "proofs", who, reason)
+    rest = Finding("imports", "passed") if opened else Finding("imports", "not done", ENDED)
+    yield from [rest] * (len(roster.checked) + len(roster.imported) - len(unloaded))
     for variant in roster.checked:
         row = roster.row(variant.name)
         if row.status == "proven" and {proof.size for proof in row.proofs} == set(session.settings.prove_at):
-            proofs.passed += 1
-        elif variant.name not in refused:
-            proofs.not_done[ENDED] += 1
+            yield Finding("proofs", "passed")
+        elif variant.name not in faulty - unloaded:
+            yield Finding("proofs", "not done", ENDED)
 
 
-def _located(session: Session, who: str, reason: str) -> Problem:
+def _located(session: Session, check: str, who: str, reason: str) -> Finding:
     """A fault with the line that raised, else that which states the tolerance or the cost, else `prepare`."""
     pair = session.pair
     stem = f"baseline_{pair.name}" if who == "workload" else who
     path = pair.folder.path / f"{stem}.py"
     if (at := AT.fullmatch(reason)) and path.with_name(at[2]).exists():
-        return Problem(f"{pair.chapter}/{at[2]}", int(at[3]), ": ".join(filter(None, at.group(1, 4))))
+        message = ": ".join(filter(None, at.group(1, 4)))
+        return Finding(check, "problem", message, f"{pair.chapter}/{at[2]}", int(at[3]))
     costs = "its cost" in reason
     name = "workload" if who == "workload" or costs else "prepare"
     line = line_of(path, name, "cost" if costs else "tolerance" if "tolerance" in reason else None)
-    return Problem(f"{pair.chapter}/{path.name}", line, reason)
+    return Finding(check, "problem", reason, f"{pair.chapter}/{path.name}", line)
 
 
-def check_compilation(pairs: Sequence[Pair], sound: set[Path], build: bool, view: LiveView) -> Check:
+def check_compilation(pairs: Sequence[Pair], sound: set[Path], build: bool, view: LiveView) -> Iterator[Finding]:
     """Compile the sound CUDA and Triton sources for every target; a spill is a warning."""
-    check = Check("compilation")
-    for pair in pairs:
-        for variant in pair.variants:
-            reason = "--no-build" if not build else "its source has a problem" if variant.path not in sound else ""
-            if reason:
-                check.not_done[reason] += len(TARGETS) * len({"CUDA", "Triton"} & set(variant.kinds))
-    if not build:
-        return check
-    ready = [pair.only({v.name for v in pair.variants if v.path in sound}) for pair in pairs]
-    failed: dict[tuple[str, int, str], list[str]] = {}
-    for each in compile_pairs(ready, TARGETS, view=view):
+    for variant in (variant for pair in pairs for variant in pair.variants):
+        if not build or variant.path not in sound:
+            reason = "its source has a problem" if build else "--no-build"
+            count = len(TARGETS) * len({"CUDA", "Triton"} & set(variant.kinds))
+            yield from [Finding("compilation", "not done", reason)] * count
+    ready = [pair.only({v.name for v in pair.variants if v.path in sound}) for pair in pairs if build]
+    failed: dict[tuple[str, str, int], list[str]] = {}
+    for each in compile_pairs(ready, TARGETS, view=view) if build else ():
         if each.status == "compiled":
-            check.passed += 1
-            told = (warning.removeprefix(f"{each.source}, ") for warning in each.warnings)
-            check.warnings += [Problem(each.source, 1, f"warning: {warning}") for warning in told]
+            yield Finding("compilation", "passed")
+            for warning in each.warnings:
+                said = f"warning: {warning.removeprefix(f'{each.source}, ')}"
+                yield Finding("compilation", "warning", said, each.source)
         elif each.status == "skipped":
-            check.not_done[each.reason or "skipped"] += 1
+            yield Finding("compilation", "not done", each.reason or "skipped")
         else:
-            failed.setdefault((each.source, each.line or 1, _compiler_message(each)), []).append(each.arch)
-    for (source, line, said), archs in failed.items():
-        check.problems.append(Problem(source, line, f"does not compile for {', '.join(archs)}: {said}"))
-    return check
+            failed.setdefault((_compiler_message(each), each.source, each.line or 1), []).append(each.arch)
+    for (said, source, line), archs in failed.items():
+        yield Finding("compilation", "problem", f"does not compile for {', '.join(archs)}: {said}", source, line)
 
 
 def _compiler_message(failed: Compiled) -> str:
@@ -303,14 +279,16 @@ def _compiler_message(failed: Compiled) -> str:
 
 def print_report(report: Report) -> None:
     """Print the counts by kind of check, then what could not be done, by reason."""
+    counts = Counter((one.check, one.outcome) for one in report.findings)
     print(f"{'check':<14}{'passed':>8}{'warnings':>10}{'problems':>10}{'not done':>10}")
-    for check in report.checks:
-        counts = (check.passed, len(check.warnings), len(check.problems), check.not_done.total())
-        print("{:<14}{:>8}{:>10}{:>10}{:>10}".format(check.name, *counts))
-    for check in report.checks:
-        for reason, count in (+check.not_done).most_common():
-            print(f"not done: {count} {check.name}: {reason}")
-    if report.unchanged:
-        print(f"{counted(report.unchanged, 'pair')} unchanged since last proven here: --again proves all once more")
+    for check in CHECKS:
+        own = (counts[check, outcome] for outcome in ("passed", "warning", "problem", "not done"))
+        print("{:<14}{:>8}{:>10}{:>10}{:>10}".format(check, *own))
+    for check in CHECKS:
+        reasons = Counter(one.message for one in report.findings if one[:2] == (check, "not done"))
+        for reason, count in reasons.most_common():
+            print(f"not done: {count} {check}: {reason}")
+    if unchanged := counts["pairs", "unchanged"]:
+        print(f"{counted(unchanged, 'pair')} unchanged since last proven here: --again proves all once more")
     each = f", {report.seconds / report.pairs:.2f} s a pair" if report.pairs else ""
     print(f"{counted(report.pairs, 'pair')} in {report.seconds:.1f} s{each}")
