@@ -68,6 +68,10 @@ class Comparison:
     changes: tuple[Change, ...]
     notes: tuple[str, ...] = ()
 
+    def judged(self, judgement: Judgement) -> tuple[str, ...]:
+        """The metrics with this judgement."""
+        return tuple(change.metric for change in self.changes if change.judgement == judgement)
+
 
 def compare_and_display_all_metrics(
     *,

@@ -79,7 +79,7 @@ def by_name(comparison: Comparison) -> dict[str, Change]:
 def test_mappings_are_compared_group_by_group_with_what_only_one_side_has(capsys: pytest.CaptureFixture[str]) -> None:
     found = compared({"mystery": 1, "kernels": 4, "latency_ms": 2.0}, {"tokens/s": 9.0, "latency_ms": 1.0})
     assert [one.group for one in found.changes] == ["timing", "throughput", "profiler", "other"]
-    assert {name: one.judgement for name, one in by_name(found).items() if one.judgement} == {"latency_ms": "better"}
+    assert (found.judged("better"), found.judged("worse"), found.judged("same")) == (("latency_ms",), (), ())
     assert by_name(found)["tokens/s"].baseline is None
     shown = capsys.readouterr().out
     lines = {name: next(line for line in shown.splitlines() if name in line) for name in by_name(found)}
