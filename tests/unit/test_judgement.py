@@ -189,7 +189,7 @@ def test_a_gpu_on_which_another_process_takes_turns_gives_no_ratio() -> None:
     result.blocks[0].telemetry = Telemetry(other_processes=2)
     judged = judge(result, None)
     assert (judged.verdict, row(judged).speedup) == ("too noisy", None)
-    assert judged.reason == "an empty step reads 2400 us: another process has turns on the GPU, 2 others on the GPU"
+    assert judged.reason == "an empty step reads 2400 us, as where processes take turns, 2 others on the GPU"
     result.floor_us = 60.0  # a slow host's
     assert judge(result, None).verdict == "faster"
 

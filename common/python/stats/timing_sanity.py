@@ -157,7 +157,7 @@ def too_noisy(row: VariantResult, result: PairResult) -> str | None:
     elif others and (reason := _escaped(row, result)):
         told = f"{reason}, unless it was that of another process"
     elif others and result.clock != "device" and (result.floor_us or 0.0) > TURNS_US:
-        told = f"an empty step reads {result.floor_us:.0f} us: another process has turns on the GPU"
+        told = f"an empty step reads {result.floor_us:.0f} us, as where processes take turns"
     elif result.goal != "memory" and (crowded := sum(is_crowded(b) and not b.discarded for b in result.blocks)):
         told = f"in {crowded} of {len(result.blocks)} blocks the worker waited for a core over half of the time"
     else:
