@@ -10,7 +10,7 @@ from torch.nn import functional as F
 
 from common.models.caches import prefilling
 from common.models.decoder import Shape, Weights, draw_weights, forward
-from common.models.fused_decode import Decoder, Tile
+from common.models.fused_decode import Decoder
 from common.models.graphs import replayable
 from common.models.lengths import ALPACA_ANSWER, SPREAD, length_mix
 from common.models.references import planted
@@ -20,8 +20,6 @@ from common.python.workload import Cost, Draw, Inputs, Metered, Workload
 EIGHT_B = {"layers": 2, "vocabulary": 32000, "width": 4096, "heads": 32, "kv_heads": 8, "hidden": 14336}
 ALPACA, FEW = {"mean": ALPACA_ANSWER, "spread": SPREAD, "longest": 128}, {"mean": 4.0, "spread": 1.0, "longest": 5}
 SMALL = {"layers": 2, "vocabulary": 67, "width": 60, "heads": 6, "kv_heads": 2, "hidden": 71}
-NARROW = Tile(columns=64)
-TILES = {"qkv": Tile(), "out": Tile(shares=4), "gate_up": NARROW, "down": Tile(columns=64, shares=7), "head": NARROW}
 
 
 def inputs(draw: Draw, shape: dict[str, int], requests: int, slots: int, prompt: int, dtype: str, **mix: Any) -> Inputs:
@@ -61,21 +59,18 @@ workload = Workload(
     tolerance=2e-2,  # of bf16 through all blocks
     frozen=("weights",),
     clock="end_to_end",
+    rungs="at_once in_order",
 )
 
 
 def serving(weights: Weights, shape: Shape, prompt: Tensor, wanted: Tensor, slots: int,
-            admits: Callable[[int], bool]) -> Metered:  # fmt: skip
-    """Serve all requests in order; `admits(idle)` says whether so many idle slots are filled before the next step."""
+            admits: Callable[[int], bool], longest_first: bool = False) -> Metered:  # fmt: skip
+    """Serve all requests; `admits(idle)` says whether so many idle slots are filled before the next step."""
     (requests, start), longest, device = prompt.shape, int(wanted.max()), prompt.device
-    positions, decoder = torch.arange(start, device=device), Decoder(weights, shape, slots, start, longest + 1, TILES)
+    positions, decoder = torch.arange(start, device=device), Decoder(weights, shape, slots, start, longest + 1)
     tokens, states = prompt.new_empty(requests + 1, longest + 1), decoder.states.new_empty(requests + 1, shape.width)
     limits, owner = prompt.new_zeros(requests + 1), prompt.new_full((slots,), requests)  # which is no request
     arriving, every = prompt.new_zeros(slots, 2), torch.arange(slots, device=device)  # slots, and their next requests
-
-    def decode() -> None:
-        decoder.advance()
-        decoder.made.clamp_(max=longest)  # an idle slot goes on
 
     def collect(rows: Tensor) -> None:
         """What these slots have made goes to their requests."""
@@ -91,22 +86,24 @@ def serving(weights: Weights, shape: Shape, prompt: Tensor, wanted: Tensor, slot
         decoder.made.index_fill_(0, rows, 0)
 
     prefills = {size: replayable(partial(prefill, size), device) for size in sorted({1, min(4, slots), slots})}
-    decode_again = replayable(decode, device)
+    decode_again = replayable(decoder.advance, device)  # an idle slot goes on
 
     @torch.inference_mode()
     def serve(deliver: Deliver) -> tuple[Tensor, Tensor]:
         owner.fill_(requests), decoder.made.zero_(), limits[:-1].copy_(wanted)
-        counts, admitted, left, held = wanted.tolist(), 0, [0] * slots, [0] * slots
-        while admitted < requests or any(left):
-            idle = [slot for slot in range(slots) if not left[slot]][: requests - admitted]
+        counts, left, held = wanted.tolist(), [0] * slots, [0] * slots
+        waiting = sorted(range(requests), key=lambda request: -counts[request] if longest_first else request)
+        while waiting or any(left):
+            idle = [slot for slot in range(slots) if not left[slot]][: len(waiting)]
             if idle and (admits(len(idle)) or not any(left)):
                 size = next(size for size in prefills if size >= len(idle))
-                pairs = list(zip(idle, range(admitted, requests)))
+                pairs = list(zip(idle, waiting))
                 both = torch.tensor(pairs + pairs[-1:] * (size - len(idle)))  # the last pair fills what is left
                 arriving[:size].copy_(both.pin_memory() if arriving.is_cuda else both, non_blocking=True)
                 prefills[size]()
                 for slot, request in pairs:
-                    left[slot], held[slot], admitted = counts[request], request, request + 1
+                    left[slot], held[slot] = counts[request], request
+                waiting = waiting[len(pairs) :]
             decode_again()
             deliver([request for request, more in zip(held, left) if more])
             left = [max(0, count - 1) for count in left]

@@ -1,4 +1,4 @@
-"""Slots are refilled four at a time, while other requests go on: one prefill reads the weights for four prompts."""
+"""The longest answers are served first, so that none is left to decode alone; slots are refilled four at a time."""
 
 from torch import Tensor
 
@@ -11,4 +11,4 @@ CHUNK = 4
 
 
 def prepare(weights: Weights, shape: Shape, prompt: Tensor, wanted: Tensor, slots: int) -> Metered:
-    return serving(weights, shape, prompt, wanted, slots, admits=lambda idle: idle >= min(CHUNK, slots))
+    return serving(weights, shape, prompt, wanted, slots, lambda idle: idle >= min(CHUNK, slots), longest_first=True)

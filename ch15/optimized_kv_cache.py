@@ -8,20 +8,13 @@ from ch15.baseline_kv_cache import workload as workload
 from common.models.caches import causal_attention
 from common.models.codes import own
 from common.models.decoder import EPSILON, Shape, Weights, block, turned, turns
-from common.models.fused_decode import Decoder, Tile
+from common.models.fused_decode import Decoder
 from common.models.graphs import replayable
 from common.models.timeline import Deliver, metered
 from common.python.requirements import needs
 from common.python.workload import Metered
 
 requires = needs(tools=["g++"])
-TILES = {  # the more tiles there are, the smaller each is, so that all of them fit on the GPU at once
-    "qkv": Tile(64, 128, 4),
-    "out": Tile(64, 128, 4, shares=4),
-    "gate_up": Tile(64, 64, 4),
-    "down": Tile(64, 64, 4, shares=7),
-    "head": Tile(64, 64, 4),
-}
 
 
 def keep(k: Tensor, v: Tensor, keys: Tensor, values: Tensor) -> None:
@@ -50,7 +43,7 @@ def keep_last(layer: Weights, shape: Shape, x: Tensor, cos: Tensor, sin: Tensor,
 
 def prepare(weights: Weights, shape: Shape, prompt: Tensor, new: int) -> Metered:
     batch, start = prompt.shape
-    decoder = Decoder(weights, shape, batch, start, new, TILES)
+    decoder = Decoder(weights, shape, batch, start, new)
     positions = torch.arange(start, device=prompt.device).expand(batch, -1)
     cache, last = decoder.cache, shape.layers - 1
     through_block, through_last = (

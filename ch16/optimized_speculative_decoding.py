@@ -25,9 +25,6 @@ from common.python.workload import Metered
 requires = needs(gpus=1)  # in Triton's interpreter the proof takes minutes
 
 PROPOSED = 8
-# Tiles of each network fit on the GPU at once.
-NARROW = Tile(columns=64)
-TILES = {"qkv": Tile(), "out": Tile(shares=4), "gate_up": NARROW, "down": Tile(columns=64, shares=7), "head": NARROW}
 SMALL = Tile(outputs=32)
 TILES_OF_DRAFT = {"qkv": Tile(outputs=16), "out": Tile(outputs=32, shares=4), "gate_up": SMALL}
 TILES_OF_DRAFT |= {"down": Tile(outputs=32, shares=7), "head": Tile()}
@@ -63,7 +60,7 @@ def through(layer: Weights, shape: Shape, x: Tensor, cos: Tensor, sin: Tensor, k
 def prepare(weights: Weights, shapes: tuple[Shape, Shape], draft: Weights, prompt: Tensor, noise: Tensor) -> Metered:
     (shape, smaller), start, new, rows = shapes, prompt.shape[1], len(noise), PROPOSED + 1
     room = new + rows  # what is checked may reach beyond the last token that is wanted
-    target = Decoder(weights, shape, rows, start, room, TILES, noise, together=True)
+    target = Decoder(weights, shape, rows, start, room, noise=noise, together=True)
     drafter = Decoder(draft, smaller, 1, start, room, TILES_OF_DRAFT, noise)
     positions, ahead = torch.arange(start, device=prompt.device)[None], torch.arange(rows, device=prompt.device)
     compiled = torch.compile(own(through, __file__), fullgraph=True, dynamic=False)

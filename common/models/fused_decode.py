@@ -146,7 +146,10 @@ def choose(  # type: ignore[no-untyped-def]
     largest, indices, tiles, stream, gain, embedding, tokens, states, made, new, columns, epsilon,
     TILES: tl.constexpr, WIDTH: tl.constexpr,
 ):  # fmt: skip
-    """The likeliest token of a row and the normed state that it was read from; its embedding starts the next stream."""
+    """The likeliest token of a row and the normed state that it was read from; its embedding starts the next stream.
+
+    A row that has made `new` tokens makes its last one again. If `new` is 0 the rows go together, with no last.
+    """
     row, at, tile = tl.program_id(0), tl.arange(0, WIDTH), tl.arange(0, TILES)
     value = tl.load(largest + row * tiles + tile, mask=tile < tiles, other=float("-inf"))
     token = tl.load(indices + row * tiles + tl.argmax(value, axis=0)).to(tl.int64)
@@ -158,7 +161,7 @@ def choose(  # type: ignore[no-untyped-def]
     tl.store(
         stream + row * columns + at, tl.load(embedding + token * columns + at, mask=live).to(tl.float32), mask=live
     )
-    tl.store(made + row, count + 1)
+    tl.store(made + row, tl.where(new > 0, tl.minimum(count + 1, new - 1), count + 1))
 
 
 @dataclass(frozen=True)
@@ -172,6 +175,11 @@ class Tile:
     warps: int = 4
 
 
+# For the shape of Llama-3.1-8B: the more tiles there are, the smaller each is, so that all fit on the GPU at once.
+NARROW = Tile(columns=64)
+TILES = {"qkv": Tile(), "out": Tile(shares=4), "gate_up": NARROW, "down": Tile(columns=64, shares=7), "head": NARROW}
+
+
 class Decoder:
     """Greedy decoding of `batch` sequences that begin at position `start`, by at most `new` tokens each.
 
@@ -179,8 +187,8 @@ class Decoder:
     """
 
     def __init__(
-        self, weights: Weights, shape: Shape, batch: int, start: int, new: int, tiles: dict[str, Tile],
-        noise: Tensor | None = None, together: bool = False,
+        self, weights: Weights, shape: Shape, batch: int, start: int, new: int,
+        tiles: dict[str, Tile] = TILES, noise: Tensor | None = None, together: bool = False,
     ):  # fmt: skip
         if batch > ROWS.value:
             raise ValueError(f"at most {ROWS.value} sequences at a time, not {batch}")
