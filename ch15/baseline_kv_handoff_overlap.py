@@ -3,10 +3,10 @@
 from collections.abc import Callable
 
 import torch
-import torch.distributed as dist
 from torch import Tensor
 from torch.nn.functional import gelu, layer_norm, scaled_dot_product_attention
 
+from common.models.link import passed_on
 from common.python.workload import Cost, Draw, Inputs, Step, Workload
 
 Layer = dict[str, Tensor]
@@ -71,13 +71,6 @@ workload = Workload(
     gpus=2,
     clock="end_to_end",
 )
-
-
-def passed_on(sent: Tensor, received: Tensor) -> list[dist.Work]:
-    """To the next rank, and from the one before: a ring, so that each one prefills and each one receives."""
-    rank, ranks = dist.get_rank(), dist.get_world_size()
-    send = dist.P2POp(dist.isend, sent, (rank + 1) % ranks)
-    return dist.batch_isend_irecv([send, dist.P2POp(dist.irecv, received, (rank - 1) % ranks)])
 
 
 def prepare(x: Tensor, layers: list[Layer]) -> Step:

@@ -1,15 +1,14 @@
 """A layer's scattered pages become one message, which is put where the receiver's table says: one send a layer."""
 
 import torch
-import torch.distributed as dist
 from torch import Tensor
 
 from ch15.baseline_kv_handoff import workload as workload
+from common.models.link import passed_on
 from common.python.workload import Step
 
 
 def prepare(pools: Tensor, table: Tensor, places: Tensor) -> Step:
-    rank, ranks = dist.get_rank(), dist.get_world_size()
     packed, arrived, out = (pools.new_empty(len(pools), len(table), pools.shape[2]) for _ in range(3))
 
     def step() -> Tensor:
@@ -17,8 +16,7 @@ def prepare(pools: Tensor, table: Tensor, places: Tensor) -> Step:
         layers = []
         for pool, message, coming in zip(pools, packed, arrived):
             torch.index_select(pool, 0, leaving, out=message)  # while the layer before it travels
-            send = dist.P2POp(dist.isend, message, (rank + 1) % ranks)
-            layers.append(dist.batch_isend_irecv([send, dist.P2POp(dist.irecv, coming, (rank - 1) % ranks)]))
+            layers.append(passed_on(message, coming))
         for works, coming, room in zip(layers, arrived, out):
             for work in works:
                 work.wait()

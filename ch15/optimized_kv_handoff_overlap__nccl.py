@@ -3,8 +3,9 @@
 import torch.distributed as dist
 from torch import Tensor
 
-from ch15.baseline_kv_handoff_overlap import Layer, passed_on, through
+from ch15.baseline_kv_handoff_overlap import Layer, through
 from ch15.baseline_kv_handoff_overlap import workload as workload
+from common.models.link import passed_on
 from common.python.workload import Step
 
 

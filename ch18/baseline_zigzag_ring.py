@@ -1,12 +1,11 @@
 """Each rank holds a contiguous part of a causal text: the last rank has most to do, and the first one waits for it."""
 
-from collections.abc import Iterator
-
 import torch
 import torch.distributed as dist
 from torch import Tensor
 
 from common.models.context_parallel import attend, attention
+from common.models.link import ring
 from common.python.workload import Cost, Draw, Inputs, Step, Workload
 
 
@@ -45,29 +44,14 @@ def merge(out: Tensor, total: Tensor, more: Tensor, more_total: Tensor) -> None:
     total.copy_(torch.logaddexp(total, more_total))
 
 
-def ring(kv: Tensor, room: Tensor) -> Iterator[tuple[int, Tensor]]:
-    """Every rank and its keys and values, this one first; those of the next are on their way meanwhile."""
-    rank, ranks = dist.get_rank(), dist.get_world_size()
-    for turn in range(ranks):
-        under_way, coming = list[dist.Work](), room[turn % 2]
-        if turn + 1 < ranks:
-            send = dist.P2POp(dist.isend, kv, (rank + 1) % ranks)
-            receive = dist.P2POp(dist.irecv, coming, (rank - 1) % ranks)
-            under_way = dist.batch_isend_irecv([send, receive])
-        yield (rank - turn) % ranks, kv
-        for work in under_way:
-            work.wait()
-        kv = coming
-
-
 def prepare(q: Tensor, kv: Tensor) -> Step:
     rank, room = dist.get_rank(), kv.new_empty(2, *kv.shape)
 
     def step() -> Tensor:
         blocks = ring(kv, room)
-        out, total = attend(q, next(blocks)[1], causal=True)
-        for source, theirs in blocks:
-            if source < rank:  # what comes later than all of this rank's tokens is passed on unread
+        out, total = attend(q, next(blocks), causal=True)
+        for turn, theirs in enumerate(blocks, start=1):  # theirs are of so many ranks before this one
+            if turn <= rank:  # what comes later than all of this rank's tokens is passed on unread
                 merge(out, total, *attend(q, theirs, causal=False))
         return out
 

@@ -4,9 +4,10 @@ import torch
 import torch.distributed as dist
 from torch import Tensor
 
-from ch18.baseline_zigzag_ring import merge, ring
+from ch18.baseline_zigzag_ring import merge
 from ch18.baseline_zigzag_ring import workload as workload
 from common.models.context_parallel import attend
+from common.models.link import ring
 from common.python.workload import Step
 
 
@@ -29,9 +30,9 @@ def prepare(q: Tensor, kv: Tensor) -> Step:
         exchanged(ours, swapped(kv), here, there)
         exchanged(mine, swapped(q), here, there)
         blocks = ring(ours, room)
-        out, total = attend(mine, next(blocks)[1], causal=True)  # an early and a late chunk are in order too
-        for source, theirs in blocks:
-            if source < rank:  # all queries come after its early chunk, and none after its late one
+        out, total = attend(mine, next(blocks), causal=True)  # an early and a late chunk are in order too
+        for turn, theirs in enumerate(blocks, start=1):  # theirs are of so many ranks before this one
+            if turn <= rank:  # all queries come after its early chunk, and none after its late one
                 merge(out, total, *attend(mine, theirs[:half], causal=False))
             else:  # the late queries come after both, the early ones after none
                 merge(out[half:], total[half:], *attend(mine[half:], theirs, causal=False))

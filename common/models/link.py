@@ -1,4 +1,6 @@
-"""Messages from rank to rank that arrive while both compute: by copy engines into symmetric memory, or by gloo."""
+"""Messages from rank to rank that arrive while both compute: by NCCL, by copy engines, or, on CPUs, by gloo."""
+
+from collections.abc import Iterator
 
 import torch
 import torch.distributed as dist
@@ -6,24 +8,47 @@ from torch import Tensor
 from torch.distributed import _symmetric_memory as symmetric_memory
 
 
+def passed_on(sent: Tensor, received: Tensor) -> list[dist.Work]:
+    """To the next rank, and from the one before: a ring, so that each one both sends and receives. NCCL, or gloo."""
+    rank, ranks = dist.get_rank(), dist.get_world_size()
+    send = dist.P2POp(dist.isend, sent, (rank + 1) % ranks)
+    return dist.batch_isend_irecv([send, dist.P2POp(dist.irecv, received, (rank - 1) % ranks)])
+
+
+def ring(mine: Tensor, room: Tensor, pieces: int = 1) -> Iterator[Tensor]:
+    """This rank's rows, then all others', piece by piece; the next piece is on its way meanwhile. `room` is for two."""
+    held, parts, others = mine, mine.chunk(pieces), dist.get_world_size() - 1
+    for turn in range(len(parts) * others):
+        piece, hops = divmod(turn, others)
+        coming = room[turn % 2, : len(parts[piece])]
+        under_way = passed_on(held if hops else parts[piece], coming)
+        yield held
+        for work in under_way:
+            work.wait()
+        held = coming
+    yield held
+
+
 class Link:
     """A place in the receiver's memory for each message. On GPUs a copy engine fills it: NCCL would hold processors."""
 
     def __init__(self, message: Tensor, places: int) -> None:
-        self.places, self.sent = message.new_empty(places, *message.shape), dict[int, dist.Work | None]()
-        self.stream = torch.cuda.Stream() if message.is_cuda else None
+        self.stream, self.sent = torch.cuda.Stream() if message.is_cuda else None, dict[int, dist.Work | None]()
+        empty = symmetric_memory.empty if self.stream else torch.empty
+        self.places = empty((places, *message.shape), dtype=message.dtype, device=message.device)
         if self.stream:
-            self.places = symmetric_memory.empty(self.places.shape, dtype=message.dtype, device=message.device)
             self.flags = symmetric_memory.rendezvous(self.places, dist.group.WORLD)  # type: ignore[arg-type]
 
-    def send(self, message: Tensor, to: int, place: int) -> None:
+    def send(self, message: Tensor, to: int, place: int, told: bool = True) -> None:
+        """On GPUs a receiver that is not told has to know by itself, as from a barrier, that the message has come."""
         if not self.stream:
             self.sent[place] = dist.isend(message, to, tag=place)  # which holds the message
             return
         self.stream.wait_stream(torch.cuda.current_stream())
         with torch.cuda.stream(self.stream):  # beside whatever the rank computes next
             self.flags.get_buffer(to, self.places.shape, message.dtype)[place].copy_(message)
-            self.flags.put_signal(to, channel=place)
+            if told:
+                self.flags.put_signal(to, channel=place)
         message.record_stream(self.stream)
 
     def receive(self, sender: int, place: int) -> Tensor:
