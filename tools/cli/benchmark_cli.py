@@ -14,7 +14,6 @@ import typer
 
 from common.python.base.toolkit import ROOT
 from tools.cli import options as o  # what a command needs is imported inside it, so that --help answers at once
-from tools.cli.completion import step_over_colon
 from tools.cli.exits import DONE, FAILED, NOTHING, PLAIN, Commands, claims, ended
 from tools.cli.new_pair import new
 
@@ -323,7 +322,6 @@ def main(words: list[str] | None = None) -> None:
     if words is None and locale.getpreferredencoding(False).lower() not in ("utf-8", "utf8"):
         os.environ["PYTHONUTF8"] = "1"  # all files are UTF-8, whatever the locale, for the worker processes too
         os.execv(sys.executable, sys.orig_argv)
-    step_over_colon()
     ended(app, "benchmark_cli", words)
 
 

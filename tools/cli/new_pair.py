@@ -11,7 +11,6 @@ import typer
 from common.python.base.paths import CHECKOUT_ONLY, installed
 from common.python.base.toolkit import ROOT
 from common.python.corpus.targets import CHAPTERS, Folder, TargetError, nearest, parse, quoted
-from tools.cli.completion import complete_chapter
 from tools.cli.options import RootOption
 
 NAME = re.compile(r"[a-z0-9]+(?:_[a-z0-9]+)*")
@@ -21,7 +20,7 @@ MOST_LETTERS = 60  # of a name: the line that imports its workload stays under 1
 
 Kind = Literal["torch", "triton", "cuda"]
 NAMED = "Folder and name, as in ./kernels:my_pair or ch07:my_pair."
-NewPairArgument = Annotated[str, typer.Argument(metavar="PAIR", help=NAMED, autocompletion=complete_chapter)]
+NewPairArgument = Annotated[str, typer.Argument(metavar="PAIR", help=NAMED)]
 KindOption = Annotated[Kind, typer.Option(help="What the optimized side is written in.")]
 
 

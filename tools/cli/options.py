@@ -13,7 +13,6 @@ from common.python.base.toolkit import ROOT
 from common.python.run.options import Options
 from common.python.stats.sampling_plan import BUDGET_S, QUICK
 from common.python.workers.launch import Launch
-from tools.cli.completion import complete_target
 
 ARTIFACTS = Path("artifacts")
 MOST_S = 1e6  # eleven days: beyond it a deadline may be no number
@@ -68,14 +67,8 @@ into = partial(typer.Option, parser=folder)
 output = partial(typer.Option, parser=writable, metavar="FILE")
 
 TARGETS = "A chapter (ch07), a pair (ch07:transpose), one of its files (ch07/optimized_transpose.py), or all."
-Words = Annotated[
-    list[str] | None,
-    typer.Argument(metavar="[TARGET]...", help=TARGETS, show_default=False, autocompletion=complete_target),
-]
-Targets = Annotated[
-    list[str] | None,
-    typer.Option("--targets", "-t", metavar="TARGET", help="The same; repeatable.", autocompletion=complete_target),
-]
+Words = Annotated[list[str] | None, typer.Argument(metavar="[TARGET]...", help=TARGETS, show_default=False)]
+Targets = Annotated[list[str] | None, typer.Option("--targets", "-t", metavar="TARGET", help="The same; repeatable.")]
 RootOption = Annotated[Path, typer.Option("--root", hidden=True)]
 ArtifactsOption = Annotated[Path, into(help="Results go to a new folder in here.")]
 GpuName = Annotated[
