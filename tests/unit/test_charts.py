@@ -1,10 +1,8 @@
 """Charts measured as they are drawn: where their points stand, what their words say, whose colours they take."""
 
-import json
 import math
 import re
 from collections.abc import Iterator
-from pathlib import Path
 from xml.etree import ElementTree
 
 import pytest
@@ -20,9 +18,7 @@ from common.python.report.charts import (
     roofline_chart,
     sample_chart,
     standing_alone,
-    timeline_chart,
 )
-from tools.documentation.timeline import SIDES, main
 
 SVG = "{http://www.w3.org/2000/svg}"
 TWO = {"baseline": 400.0, "optimized": 40.0}
@@ -169,18 +165,6 @@ def test_samples_of_each_variant_are_counted_also_where_they_are_all_alike() -> 
     assert sample_chart(result.model_copy(update={"blocks": []})) is None
 
 
-def test_a_timeline_has_a_line_for_each_copy_engine_and_stream_and_a_bar_for_each_event() -> None:
-    def event(category: str, name: str, stream: int, start: float, length: float) -> dict[str, object]:
-        return {"cat": category, "name": name, "ts": start, "dur": length, "args": {"stream": stream}}
-
-    copies = [event("gpu_memcpy", "Memcpy HtoD (Pinned -> Device)", 13, 1000 + 400 * i, 100) for i in range(2)]
-    kernels = [event("kernel", "k", 7, start, 50) for start in (1100, 1150, 1150)]
-    chart = timeline_chart({"baseline": [*kernels, *copies, event("cpu_op", "k", 0, 0, 9e9)], "optimized": kernels[:1]})
-    assert [*words(chart)][-3:] == ["baseline, copies in", "baseline, stream 1", "optimized, stream 1"]
-    bars = [found.attrib["d"].count("M") for found in styled(chart, "path", "fill")]
-    assert bars == [2, 2, 1]  # what looks the same is drawn once
-
-
 def test_a_file_stands_alone_in_light_and_dark_and_fetches_nothing() -> None:
     text = standing_alone(gain_chart([pair(TWO)]))
     style = ElementTree.fromstring(text).findtext(f"{SVG}style") or ""
@@ -189,24 +173,3 @@ def test_a_file_stands_alone_in_light_and_dark_and_fetches_nothing() -> None:
         assert f"{name}:" in light
         assert f"{name}:" in dark
     assert not re.search(r"https?://(?!www\.w3\.org/)|<script|@import|url\(", text)
-
-
-def test_a_picture_is_made_of_both_traces_and_a_missing_one_is_named(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
-    words = [str(tmp_path), "ch11:x", str(tmp_path / "x.svg")]
-    with pytest.raises(SystemExit, match="2"):
-        main(words)
-    assert "baseline_x.trace.json is not there" in capsys.readouterr().err
-    folder = tmp_path / "ch11_x" / "profiles"
-    folder.mkdir(parents=True)
-    kernel = {"ph": "X", "cat": "kernel", "name": "k", "ts": 5, "dur": 3, "args": {"stream": 7}}
-    for events in ([], [kernel]):
-        for side in SIDES:
-            (folder / f"{side}_x.trace.json").write_text(json.dumps({"traceEvents": events}))
-        if not events:
-            with pytest.raises(SystemExit, match="2"):
-                main(words)
-            assert "traces without a kernel" in capsys.readouterr().err
-    main(words)
-    assert "optimized, stream 1" in (tmp_path / "x.svg").read_text()

@@ -5,9 +5,8 @@ variants are foreign text: they are escaped, and cut to the space there is.
 """
 
 import math
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
-from typing import Any
 
 import numpy as np
 from markupsafe import Markup
@@ -212,41 +211,6 @@ def _gain(result: PairResult, variant: VariantResult) -> Interval | None:
     """What a variant gains over the baseline, by the pair's goal; None where no axis could show it."""
     gain = result.gain(variant) if result.trusted(variant) else None
     return gain if gain and all(0 < end < math.inf for end in (gain.low, gain.ratio, gain.high)) else None
-
-
-UNITS = {"HtoD": "copies in", "DtoH": "copies out"}  # in the names of copies; of others it is `copies`
-
-
-def timeline_chart(steps: Mapping[str, Sequence[Mapping[str, Any]]]) -> Markup:
-    """What the GPU did in a step of each variant, one above the other on one time axis.
-
-    `steps` has the events of a Chrome trace, times in microseconds. Each copy engine and each stream with kernels is a
-    line; bars that look the same are drawn once.
-    """
-    lanes = [(variant, lane, spans) for variant, events in steps.items() for lane, spans in _lanes(events).items()]
-    most = max(end for *_, spans in lanes for _, end in spans)
-    scale = Scale(0, most, _left([f"{variant}, {lane}" for variant, lane, _ in lanes]), WIDTH - 40, log=False)
-    step, colours = 22, {"copies in": PEER, "copies out": FAIR, "copies": PEER}
-    parts = [_axis(scale, [most * part / 4 for part in range(5)], time_text, 0, step * len(lanes))]
-    for row, (variant, lane, spans) in enumerate(lanes):
-        parts.append(_text(scale.start - 8, (row + 0.5) * step, f"{variant}, {lane}", "end"))
-        ends = dict.fromkeys((scale(start), max(scale(end), scale(start) + 0.5)) for start, end in spans)
-        bars = "".join(f"M{left} {row * step + 4}H{right}v{step - 8}H{left}z" for left, right in ends)
-        parts.append(_element("path", d=bars, style=f"fill: {colours.get(lane, GOOD)}"))
-    return _svg("What the GPU did over time", step * len(lanes) + BOTTOM, parts)
-
-
-def _lanes(events: Sequence[Mapping[str, Any]]) -> dict[str, list[tuple[float, float]]]:
-    """Start and end of a trace's work on the GPU, in the order of time, by copy engine or stream."""
-    work = sorted((e for e in events if e.get("cat") in ("kernel", "gpu_memcpy")), key=lambda e: e["ts"])
-    streams = list(dict.fromkeys(e["args"]["stream"] for e in work if e["cat"] == "kernel"))
-    found: dict[str, list[tuple[float, float]]] = {}
-    for event in work:
-        unit = next((unit for word, unit in UNITS.items() if word in event["name"]), "copies")
-        kernels = f"stream {streams.index(event['args']['stream']) + 1}" if event["cat"] == "kernel" else unit
-        since = event["ts"] - work[0]["ts"]
-        found.setdefault(kernels, []).append((since, since + event["dur"]))
-    return dict(sorted(found.items()))
 
 
 def roofline_chart(results: Sequence[PairResult], peaks: Peaks | None) -> Markup | None:
