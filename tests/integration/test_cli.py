@@ -187,12 +187,12 @@ def test_sweep_and_set_take_dtypes_and_fractions_and_give_json(tmp_path: Path) -
     ("text", "values"),
     [
         ("n=1,2,4,...,32", [1, 2, 4, 8, 16, 32]),
-        ("n=1000,3000,5000,...,9000", [1000, 3000, 5000, 7000, 9000]),
-        ("n=0.1,0.2,0.3,...,0.5", [0.1, 0.2, 0.3, 0.4, 0.5]),
-        ("n=1000,3000,...,16000", "end with 9000 or 27000, or write 1000,3000,5000,... for equal steps"),
-        ("n=5,7,...,10", "each is 2 more than the one before: end with 9 or 11"),
+        ("n=0.5,1,...,4", [0.5, 1, 2, 4]),
+        ("n=1000,3000,...,16000", "each is 3 times the one before, so end with 9000 or 27000"),
+        ("n=5,7,...,10", "before the dots stand two numbers, one a multiple of the other"),
+        ("n=0,4,...,16", "before the dots stand two numbers"),
+        ("n=4,...,16", "before the dots stand two numbers"),
         ("n=bf16,...,fp16", "is not of the form"),
-        ("n=1,2,3,...,99999999", "has over 1000 values: take larger steps, or double them as in n=1,2,4,...,64"),
     ],
 )
 def test_dots_come_to_the_end_that_is_named_or_are_refused(text: str, values: list[float] | str) -> None:

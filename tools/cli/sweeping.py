@@ -7,7 +7,6 @@ import time
 from contextlib import redirect_stdout
 from dataclasses import replace
 from datetime import datetime, timezone
-from decimal import Decimal
 from itertools import pairwise
 from pathlib import Path
 from typing import Any
@@ -24,8 +23,8 @@ from common.python.stats.verdict import lacked_memory
 from tools.cli.exits import DONE, FAILED, INTERRUPTED, age_s, claims, told
 from tools.cli.roofline import costs
 
+WORD = r"[^,=\s.][^,=\s]*"
 PAYS = 1.1  # a larger value pays if its rate is at least this times the rate of the value before it
-MOST, MOST_VALUES = 1e18, 1000  # a number, of which none of a size is nearly as large; a sweep takes seconds for each
 Value = int | float | str
 SIDES = ("baseline", "optimized")
 TIMES = ("baseline_us", "optimized_us")
@@ -95,49 +94,30 @@ def run_sweep(options: Options, text: str, wait: bool, as_json: bool) -> int:
 def read(text: str) -> tuple[str, list[Value]]:
     """A figure and its values, of `batch=1,2,4,...,512` or `dtype=bf16,fp16`. Raises ValueError.
 
-    Dots go on by the ratio of the two numbers before them if it is whole, and by their difference if it is not.
+    Dots go on by the ratio of the two numbers before them.
     """
-    figure, _, words = text.partition("=")
     wrong = ValueError(f"--sweep {text!r} is not of the form batch=1,2,4,...,512 (rising) or dtype=bf16,fp16")
-    before, dots, last = words.partition(",...,")
-    given = before.split(",")
-    if not re.fullmatch(r"\w+", figure) or not all(re.fullmatch(r"[^,=\s]+", word) for word in given):
+    if not (form := re.fullmatch(rf"(\w+)=({WORD}(?:,{WORD})*)(?:,\.\.\.,(\d+))?", text)):
         raise wrong
+    figure, words, end = form[1], form[2].split(","), form[3]
     try:
-        numbers, end = [_number(word) for word in given], _number(last) if dots else None
-    except ArithmeticError:  # words, of which no order is known
-        if dots or len(set(given)) < len(given):
-            raise wrong from None
-        return figure, [*given]
-    if numbers != sorted(set(numbers)) or (dots and len(numbers) < 2):
+        values = [int(word) if word.isdecimal() else float(word) for word in words]
+    except ValueError as error:  # words, of which no order is known
+        if end or len(set(words)) < len(words):
+            raise wrong from error
+        return figure, [*words]
+    if values != sorted(set(values)):
         raise wrong
-    if end is not None:
-        _go_on(numbers, end, text)
-    return figure, [int(number) if number == int(number) else float(number) for number in numbers]
-
-
-def _number(word: str) -> Decimal:
-    """In decimals, so that 0.1,0.2,0.3,...,0.9 meets its end. Raises ArithmeticError for what is none."""
-    number = Decimal(word)
-    if not abs(number) < MOST:
-        raise ArithmeticError
-    return number
-
-
-def _go_on(numbers: list[Decimal], end: Decimal, text: str) -> None:
-    """Add what the dots stand for. Raises ValueError where that does not come to the end."""
-    low, high = numbers[-2:]
-    ratio = high / low if low > 0 and high % low == 0 else None
-    steps = f", or write {low},{high},{2 * high - low},... for equal steps" if ratio and len(numbers) == 2 else ""
-    while numbers[-1] < end:
-        if len(numbers) == MOST_VALUES:
-            told = f"has over {MOST_VALUES} values: take larger steps, or double them as in n=1,2,4,...,64"
-            raise ValueError(f"--sweep {text} {told}")
-        numbers.append(numbers[-1] * ratio if ratio else numbers[-1] + high - low)
-    if numbers[-1] != end:
-        told = f"each is {ratio} times the one before" if ratio else f"each is {high - low} more than the one before"
-        near = f"{numbers[-2]} or {numbers[-1]}"
-        raise ValueError(f"--sweep {text} does not come to {end}, since {told}: end with {near}{steps}")
+    if end:
+        ratio, rest = divmod(values[-1], values[-2]) if len(values) > 1 and values[-2] else (0, 0)
+        if ratio < 2 or rest:
+            raise ValueError(f"--sweep {text}: before the dots stand two numbers, one a multiple of the other")
+        while values[-1] < int(end):
+            values.append(values[-1] * int(ratio))
+        if values[-1] != int(end):
+            near = f"{values[-2]} or {values[-1]}"
+            raise ValueError(f"--sweep {text}: each is {ratio} times the one before, so end with {near}")
+    return figure, [*values]
 
 
 def _point(value: Value, result: PairResult) -> dict[str, Any]:
