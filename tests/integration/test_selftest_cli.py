@@ -17,10 +17,7 @@ from tools.selftest.promises import NAMES, Promise, Report
 from tools.selftest.sessions import FORMS, Bench
 
 CHEATS = Path(__file__).resolve().parents[1] / "cheats" / "ch01"
-SHORT = replace(
-    FORMS["quick"], session_s=0.05, planted_sessions=1, planted_copies=1, repeats=1, others_pairs=1,
-    seconds=dict.fromkeys(NAMES, 20.0),
-)  # fmt: skip
+SHORT = replace(FORMS["quick"], session_s=0.05, repeats=1, others_pairs=1, seconds=dict.fromkeys(NAMES, 20.0))
 
 
 @pytest.fixture
@@ -32,7 +29,6 @@ def small(tree: Tree, monkeypatch: pytest.MonkeyPatch) -> Tree:
     for path in (CHEATS / "__init__.py", CHEATS / "row_logsumexp.py"):
         shutil.copy(path, folder)
     monkeypatch.setattr(trees, "SUBJECTS", (trees.SHORT, trees.SPIN))
-    monkeypatch.setattr(trees, "PAUSED", trees.SPIN)
     monkeypatch.setitem(FORMS, "quick", SHORT)
     return tree
 
@@ -62,14 +58,12 @@ def test_the_experiments_run_and_leave_every_raw_number(small: Tree, capfd: pyte
     read = json.loads((folder / "truth" / "empty_step.json").read_text())
     assert read["floor_us"] > 0
     assert len(read["empty_us"]) == 64
-    assert [block.round for block in sessions(folder, "truth")[0].blocks] == [index // 4 for index in range(32)]
     timings = pandas.read_csv(folder / "others" / "timings.csv")
     assert {*timings["method"]} == {"this harness", "torch blocked_autorange"}
     assert (timings[["a_us", "b_us", "seconds"]] > 0).all(axis=None)
 
     told = {promise.promise: promise for promise in report.promises}
     assert {promise.n for name, promise in told.items() if name.startswith("A/A")} == {2}
-    assert told["planted slowdowns: the interval contains the truth"].n == 4
     assert told["fewest ratios of equal sides that are over 1% from 1"].note == "triton do_bench: it times GPUs only"
     assert told["every cheat is refused"].measured == "3 of 3"
     assert told["no honest one is refused"].measured == "0 of 8"

@@ -15,7 +15,6 @@ from common.python.base.results import Interval, PairResult, Verdict
 from common.python.run.session import Session as HarnessSession
 from common.python.run.session import Settings
 from common.python.run.variant_status import assign
-from common.python.stats.host_pace import MOST_PACE, is_crowded
 from common.python.stats.intervals import compare, verdict
 from common.python.stats.sampling_plan import FEWEST_ROUNDS
 from common.python.timing.telemetry import Monitor
@@ -25,7 +24,6 @@ from tools.selftest.tree import Laid, Lane, lay_lanes
 LIMIT_S = 60.0  # for one session, which should take two seconds
 SAMPLES = "sessions.jsonl.gz"
 LEAST_COVERED = 0.93
-SLOW_SHARE = 0.1
 
 
 @dataclass(frozen=True)
@@ -59,7 +57,6 @@ class Outcome:
     interval: Interval | None
     verdict: Verdict
     failed: str | None = None  # why there was no session to compare anything by
-    slow_host: bool = False  # in over SLOW_SHARE of its blocks, where the host has a part in the times
 
 
 @dataclass
@@ -164,16 +161,14 @@ def outcomes(result: PairResult, lanes: Sequence[Lane], lever: Lane | None = Non
     growth = 0.0  # of the step's time, by a planted share of 1
     if lever is not None and (pulled := compare(result.blocks, lever.below, lever.above, clock)):
         growth = (pulled.ratio - 1) / lever.planted
-    slow_us, found = MOST_PACE * (result.best_pace_us or math.inf), []
-    slow = sum(is_crowded(block) or max(block.paces, default=0.0) > slow_us for block in result.blocks)
-    slow_host = clock == "end_to_end" and slow > SLOW_SHARE * len(result.blocks)
+    found = []
     for lane in lanes:
         interval = None if failed else compare(result.blocks, lane.above, lane.below, clock)
         said = verdict(interval) if interval is not None and interval.rounds >= FEWEST_ROUNDS else "inconclusive"
         if failed or result.verdict == "invalid":
             said = "invalid"
         truth = 1 / (1 + lane.planted * growth)
-        found.append(Outcome(result.key, lane.planted, truth, interval, said, failed, slow_host))
+        found.append(Outcome(result.key, lane.planted, truth, interval, said, failed))
     return found
 
 

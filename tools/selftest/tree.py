@@ -16,8 +16,7 @@ from common.python.corpus.targets import pair_name
 
 CHAPTERS = Path(__file__).resolve().parents[2]
 OWN = Path(__file__).resolve().parent / "pairs"
-SHORT, SPIN = OWN / "ch01/baseline_short.py", OWN / "ch01/baseline_spin.py"
-PLANTED, PAUSED = OWN / "ch01/baseline_planted.py", OWN / "ch01/baseline_paused.py"  # slowed in a kernel; on the host
+SHORT, SPIN, PLANTED = (OWN / f"ch01/baseline_{name}.py" for name in ("short", "spin", "planted"))
 SUBJECTS = (  # pairs of which only the baseline is taken
     CHAPTERS / "ch07/baseline_transpose.py",  # bound by memory
     CHAPTERS / "ch09/baseline_softmax.py",  # several kernels
@@ -34,7 +33,7 @@ SUBJECTS = (  # pairs of which only the baseline is taken
 
 def subjects(gpu: bool) -> list[Path]:
     """The ten on a GPU; on a CPU those that have a size for it."""
-    return list(SUBJECTS) if gpu else [path for path in (*SUBJECTS, PAUSED) if '"cpu":' in path.read_text()]
+    return list(SUBJECTS) if gpu else [path for path in SUBJECTS if '"cpu":' in path.read_text()]
 
 
 @dataclass(frozen=True)
