@@ -22,9 +22,9 @@ SUBJECTS = (  # pairs of which only the baseline is taken
     CHAPTERS / "ch09/baseline_softmax.py",  # several kernels
     CHAPTERS / "ch08/baseline_histogram_privatized.py",  # bound by atomics
     CHAPTERS / "ch01/baseline_cuda_graph.py",  # bound by launches
-    OWN / "ch01/baseline_readback.py",  # bound by the host
+    CHAPTERS / "ch01/baseline_goodput_loop.py",  # bound by the host
     CHAPTERS / "ch01/baseline_pinned_copy.py",  # a copy over PCIe
-    OWN / "ch01/baseline_gemm.py",  # bound by the power cap
+    CHAPTERS / "ch14/baseline_triton_persistent_matmul.py",  # bound by the power cap
     CHAPTERS / "ch18/baseline_flash_forward.py",  # milliseconds
     SHORT,  # microseconds
     SPIN,  # one block
