@@ -34,9 +34,9 @@ def found(*words: str) -> dict:
 def test_the_table_says_in_plain_words_what_bounds_what() -> None:
     text = shown("llama-3.1-8b", *H200, "--measured-ms", "4.4")
     assert "llama-3.1-8b: bf16 weights, bf16 cache, bf16 arithmetic; 1 sequence of 4096 tokens on 1 GPU (H200)" in text
-    assert "weights 16.06 GB 8.03 billion parameters; a step reads 15.01 GB of them" in text
-    assert "KV cache 131.1 kB a token 536.9 MB for 1 sequence" in text
-    assert "fits yes, on 1 GPU weights and cache take 16.6 GB of the 126.9 GB on each GPU" in text
+    assert "weights 16 GB 8.03 billion parameters; a step reads 15 GB of them" in text
+    assert "KV cache 131 kB a token 537 MB for 1 sequence" in text
+    assert "fits yes, on 1 GPU weights and cache take 17 GB of the 127 GB on each GPU" in text
     assert "decode, at least 3.24 ms a token bound by memory at 4.8 TB/s; arithmetic would take 17.3 us" in text
     assert "prefill, at least 62.2 ms bound by arithmetic at 989 TFLOP/s; memory would take 3.24 ms" in text
     assert "ridge batch none at this context a sequence's cache takes longer to read than its FLOPs to do" in text

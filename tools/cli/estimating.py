@@ -18,12 +18,11 @@ from common.python.estimate.estimate import estimate as estimated
 from common.python.estimate.model_shapes import SHAPES, Model, model_of, model_of_count
 from common.python.peaks import store
 from common.python.performance_targets import Peaks, datasheet_peaks, peak_text
-from common.python.report.rows import time_text
+from common.python.report.rows import bytes_text, time_text
 from common.python.report.tables import text_table, wide_console
 from tools.cli.options import EstimateOptions
 
 RATES = ("fp64", "fp32", "tf32", "bf16", "fp16", "fp8", "fp4", "int8")  # of the resources that peaks are known by
-PREFIXES = ((1e15, "P"), (1e12, "T"), (1e9, "G"), (1e6, "M"), (1e3, "k"), (1.0, ""))
 MARGIN = 0.05  # by which a measured step may beat a measured peak, as for the rates of pairs
 COUNTED = (
     "Floors move each byte once and do each FLOP once, at these peaks. Launches, activations and the links between "
@@ -168,12 +167,6 @@ def _verdict(took: Measured) -> str:
         f"{took.share_of_floor:.1%} of the speed that its floor of {ms_text(took.floor_ms)} allows; "
         f"{rate_text(took.tokens_per_s)}; model FLOPs utilisation {took.flops_utilisation:.2%}{doubt}"
     )
-
-
-def bytes_text(value: float) -> str:
-    """Four digits in the unit that suits: `16.06 GB`, `131.1 kB`, `960 B`."""
-    scale, prefix = next((pair for pair in PREFIXES if value >= pair[0]), PREFIXES[-1])
-    return f"{value / scale:.4g} {prefix}B"
 
 
 def ms_text(ms: float) -> str:
