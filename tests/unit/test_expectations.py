@@ -3,15 +3,14 @@
 import csv
 import io
 import json
-from dataclasses import replace
 from pathlib import Path
 
 import pytest
-from synthetic_run import HOSTILE, ROOT, STARTED, manifest, pair
+from synthetic_run import ROOT, STARTED, manifest, pair
 
 from common.python.base.results import Manifest
 from common.python.regress import expectations
-from common.python.regress.check import FIELDS, Held, Status, counts, hold, job_page, proof_csv, sight
+from common.python.regress.check import FIELDS, Held, Status, counts, hold, proof_csv, sight
 from common.python.regress.expectations import Expectation
 from common.python.regress.runs import made_of
 
@@ -178,16 +177,3 @@ def test_what_is_counted_is_each_status_and_which_losses_could_have_shown() -> N
         "a loss of 3% would show in 2 of 5 pairs held against expectations, one of 10% in 3, one of 30% in 4"
     )
     assert (counts([]), sight(others)) == ("no pairs", None)
-
-
-def test_the_page_of_a_job_names_every_pair_that_is_not_met_and_escapes_what_it_says() -> None:
-    met, doubtful, new = rows(("met", 0.02), ("inconclusive", 0.123), ("new", None))
-    doubtful = replace(doubtful, reason="not `sure` | torch 1 -> 2", differences=["torch 1 -> 2", "CPU a -> b"])
-    page = job_page([met, doubtful, replace(new, key=f"ch07:{HOSTILE}")], "run on H200")
-    assert page.startswith("## Held against expectations\n\nrun on H200: 1 met, 1 inconclusive, 1 new\n\na loss of 3%")
-    table = page.split("\n\n")[3].splitlines()
-    assert table[2] == ("| ch07:copy1 | inconclusive | not \\`sure\\` \\| torch 1 -> 2; CPU a -> b | 12.3% |")
-    assert len(table) == 4
-    assert "<script" not in table[3]
-    assert "| pair |" not in job_page([met], "run on H200")
-    assert job_page([], "x") == "## Held against expectations\n\nx: no pairs\n"

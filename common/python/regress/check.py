@@ -18,7 +18,7 @@ from common.python.regress.expectations import FEWEST_RUNS, Expectation, Time, o
 from common.python.regress.expectations import expected as read_expected
 from common.python.regress.runs import own_time, where_further
 from common.python.report.artifacts import Run
-from common.python.report.markdown import csv_text, escaped, interval_fields, table, variant_fields
+from common.python.report.markdown import csv_text, interval_fields, variant_fields
 from common.python.report.rows import blame, gain_text, interval_text, time_text
 from common.python.stats.host_pace import MOST_PACE
 from common.python.stats.intervals import MARGIN
@@ -206,18 +206,6 @@ def sight(rows: Sequence[Held]) -> str | None:
     first, *others = [(f"{loss:.0%}", sum(one is not None and one <= loss for one in seen)) for loss in LOSSES]
     told = [f"a loss of {first[0]} would show in {first[1]} of {len(seen)} pairs held against expectations"]
     return ", ".join(told + [f"one of {loss} in {count}" for loss, count in others])
-
-
-def job_page(rows: Sequence[Held], title: str) -> str:
-    """Markdown for a CI job's page: the counts, what could have shown, and a line for each pair not met."""
-    lines = []
-    for row in rows:
-        if row.status != "met":
-            shows = "" if row.smallest_loss is None else f"{row.smallest_loss:.1%}"
-            lines.append((row.key, row.status, "; ".join(filter(None, [row.reason, *row.beside()])), shows))
-    parts = ["## Held against expectations", escaped(f"{title}: {counts(rows)}"), escaped(sight(rows) or "")]
-    parts.append(table(("pair", "status", "why", "smallest loss that would show"), lines) if lines else "")
-    return "\n\n".join(filter(None, parts)) + "\n"
 
 
 SIDE = (
