@@ -187,11 +187,9 @@ def test_one_kernel_gets_the_matrix_instruction_of_each_generation(tree: Tree) -
         one = found["gemm", arch]
         assert (one.status, one.reason) == ("compiled", None)
         assert [(use.name, use.matrix) for use in one.kernels] == [("gemm", matrix), ("scale", None)]
-        assert [use.name for use in one.at_test_size] == ["gemm", "scale"]
-        product, odd = one.kernels[0], one.at_test_size[0]
+        product = one.kernels[0]
         assert (product.shared_bytes or 0) >= 2 * 64 * 64 * 2  # a tile of each operand, in bf16
         assert 32 < (product.registers or 0) <= 255
-        assert odd != product  # strides of 67 are not divisible by 16, those of 65536 are
     assert all(one.cached for one in built(tree, "ch02", *archs).values())
 
 
@@ -224,7 +222,6 @@ def test_a_step_that_looks_at_values_is_compiled_at_the_size_that_has_them_and_s
 ) -> None:
     assert triton["item"].status == "compiled"
     assert len(triton["item"].kernels) == 2  # the first was launched before it looked
-    assert triton["item"].at_test_size == []
     assert (triton["item"].reason or "").startswith("compiled for the test size alone: DataDependent")
 
 

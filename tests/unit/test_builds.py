@@ -76,7 +76,7 @@ def test_local_memory_is_a_warning_with_kernel_file_and_architecture() -> None:
         KernelUse(name="indexes", spill_bytes=0, stack_bytes=256),
     ]
     fields = {"source": "ch07/optimized_x.cu", "language": "CUDA", "arch": "sm_90a", "status": "compiled"}
-    compiled = Compiled(**fields, kernels=kernels, at_test_size=[KernelUse(name="odd", spill_bytes=8)])
+    compiled = Compiled(**fields, kernels=kernels)
     assert compiled.warnings == [
         "ch07/optimized_x.cu, sm_90a: spills spills 8 bytes and has a stack frame of 16 bytes in local memory",
         "ch07/optimized_x.cu, sm_90a: indexes has a stack frame of 256 bytes in local memory",

@@ -49,7 +49,7 @@ class Compiled(Model):
     cached: bool = False
     seconds: float = 0.0
     kernels: list[KernelUse] = Field(default=[], description="as they are timed")
-    at_test_size: list[KernelUse] = Field(default=[], description="which Triton specialises otherwise: never timed")
+    at_test_size: list[KernelUse] = Field(default=[], description="retired")
 
     @property
     def warnings(self) -> list[str]:

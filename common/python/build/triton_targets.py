@@ -5,7 +5,7 @@ What a kernel is compiled for (dtypes, divisibility by 16, constexprs, warps) is
 claims the architecture that was asked for, loads nothing and launches nothing. The author of a pair writes nothing.
 
 Each variant is run at `bench` size on fake tensors, which have shapes but no memory, for that kernel is the one that is
-timed; and at `test` size on real ones, since odd sizes are specialised otherwise and the proof runs them.
+timed; a step that looks at values is run at `test` size on real ones instead.
 
 A worker of its own does it for each task, forked from a server that has imported this, and triton without interpreter.
 """
@@ -52,7 +52,7 @@ class StandIn:
     def __init__(self, output: io.StringIO) -> None:
         self.output = output
         self.compiled: dict[bytes, KernelUse] = {}  # by their machine code
-        self.launched: list[KernelUse] = []  # since it was last emptied
+        self.launched: list[KernelUse] = []
 
     def compiled_one(self, *, metadata: Any, metadata_group: dict[str, Any], **_: Any) -> None:
         """Note a compiled kernel: triton's compilation listener. The log of ptxas stands at the end of the output."""
@@ -122,7 +122,7 @@ def stand_in(sm: int, output: io.StringIO) -> StandIn:
 
 
 def record(worker: Commands, variant: str, baseline: str, arch: str, log: str, wants_gpu: bool) -> dict[str, Any]:
-    """Run a variant, a module, at both sizes with a stand-in GPU; the fields of its `Compiled`.
+    """Run a variant, a module, with a stand-in GPU at the first size that works; the fields of its `Compiled`.
 
     A pair that `wants_gpu` may fail without one, but for what triton raises; any other has no excuse. `log` is where
     stderr goes.
@@ -132,12 +132,13 @@ def record(worker: Commands, variant: str, baseline: str, arch: str, log: str, w
     os.environ |= {"TRITON_CACHE_DIR": f"{worker.scratch}/triton", "TRITON_DUMP_PTXAS_LOG": "1"}
     torch.set_num_threads(1)  # tasks run side by side
     warnings.simplefilter("ignore")  # torch warns that the address of a fake tensor is not real; its alignment is
-    launched, note = dict[str, list[KernelUse]](), None
+    note = None
     with contextlib.redirect_stdout(io.StringIO()) as output:
         gpu = stand_in(sm_of(arch), output)
         for size in TENSORS:
             try:
                 step_once(variant, baseline, size, worker.scratch)
+                break
             except Exception as error:
                 said, frames = told(variant, error), traceback.extract_tb(error.__traceback__)
                 compiling = any(frame.filename.startswith(TRITON) for frame in frames)
@@ -148,12 +149,9 @@ def record(worker: Commands, variant: str, baseline: str, arch: str, log: str, w
                 if size == "test":
                     return {"status": "skipped", "reason": f"cannot be run without a GPU: {said}"}
                 note = f"compiled for the test size alone: {said}"
-            else:
-                launched[size], gpu.launched = gpu.launched, []
-    timed, *odd = launched.values()
-    if not timed:
+    if not gpu.launched:
         return {"status": "skipped", "reason": "launches no Triton kernel"}
-    return {"status": "compiled", "reason": note, "kernels": timed, "at_test_size": odd[0] if odd else []}
+    return {"status": "compiled", "reason": note, "kernels": gpu.launched}
 
 
 def step_once(module: str, baseline: str, size: str, scratch: Path) -> None:
