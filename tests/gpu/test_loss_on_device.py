@@ -71,6 +71,6 @@ def test_a_loss_of_3_percent_is_called_so_and_a_further_run_is_not(tmp_path: Pat
     plant(root, before[-1])
     lost = hold_run(run(root, tmp_path), expected)
     for row in (*further, *lost):
-        print(row.key, row.status, row.reason, row.smallest_loss)
+        print(row.key, row.status, row.reason)
     assert "regressed" not in [row.status for row in further]
     assert [row.status for row in lost] == ["regressed"] * len(PAIRS)

@@ -77,7 +77,6 @@ def test_an_update_keeps_the_median_of_three_and_the_next_run_is_held_against_it
     assert (code, err) == (0, [])
     assert out == [
         "ch07:copy  met",
-        "a loss of 3% would show in 1 of 1 pairs held against expectations, one of 10% in 1, one of 30% in 1",
         f"{settled.artifacts}/20260104T000000.000000Z on NVIDIA H200: 1 met",
     ]
 
@@ -126,7 +125,6 @@ def test_fewer_than_three_runs_are_refused_with_how_many_are_found(place: Place)
     code, out, _ = place.analyze("--fail-on", "regressed")
     assert code == 0
     assert out[0].startswith("ch07:copy  inconclusive")
-    assert out[1].startswith("a loss of 3% would show in 0 of 1 pairs held")
     assert out[-1].endswith(": 1 inconclusive"), "so that nobody takes the 0 for a pair that holds"
 
 

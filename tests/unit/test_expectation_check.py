@@ -13,7 +13,7 @@ from synthetic_run import ROOT, blocks, manifest, pair, refused, write_run
 
 from common.python.base.machine import Gpu
 from common.python.base.results import CONTROL, Block, Interval, Manifest, PairResult
-from common.python.regress.check import Held, compare_intervals, hold, hold_run, smallest_loss
+from common.python.regress.check import Held, compare_intervals, hold, hold_run
 from common.python.regress.expectations import Expectation
 from common.python.regress.runs import made_of, over_runs, where_further
 from common.python.report.artifacts import read_run
@@ -117,16 +117,6 @@ def test_a_further_run_is_judged_by_its_interval_against_what_is_expected(
     low: float, high: float, held: tuple[Interval, Interval], status: str
 ) -> None:
     assert compare_intervals(span(low, high), *held) == status
-
-
-def test_the_smallest_loss_that_shows_is_where_the_rule_turns() -> None:
-    random = np.random.default_rng(3)
-    for half, over, beyond in np.exp(abs(random.normal(0, 0.02, (200, 3)))):
-        expected, further = span(2 / over, 2 * over), span(2 / over / beyond, 2 * over * beyond)
-        turns = 2 * (1 - smallest_loss(span(2 / half, 2 * half), expected, further))
-        for ratio, status in ((turns * 1.0001, False), (turns * 0.9999, True)):
-            found = span(ratio / half, ratio * half)
-            assert (compare_intervals(found, expected, further) == "regressed") == status
 
 
 @pytest.mark.parametrize(

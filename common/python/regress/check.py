@@ -27,7 +27,6 @@ Status = Literal["met", "improved", "regressed", "inconclusive", "failed", "new"
 STATUSES: tuple[Status, ...] = get_args(Status)
 HELD_AGAINST = ("met", "improved", "regressed", "inconclusive")  # the statuses of what was measured and expected
 LOSS = 0.03  # an expectation is met where the intervals exclude a loss of so much
-LOSSES = (LOSS, 0.1, 0.3)
 TIME_MARGIN = 0.05  # a bf16 GEMM wanders by 5-6% at the power cap of an H200
 
 
@@ -42,7 +41,6 @@ class Held:
     found: PairResult | None = None
     expected: Expectation | None = None
     time: Time | None = None  # found, of the headline variant, with its interval over rounds
-    smallest_loss: float | None = None  # of its gain that would have been called regressed, 0 to 1; None if none would
 
     def beside(self) -> list[str]:
         """The differences that its reason does not name already."""
@@ -88,7 +86,7 @@ def hold(found: PairResult, expected: Expectation | None, about: Manifest) -> He
     if expected is None:
         return row
     decisive, shown = _changes(found, expected, about)
-    status, reason, smallest = _gain(found, expected)
+    status, reason = _gain(found, expected)
     if status == "regressed":
         own, base = _moved(found, expected)
         if found.goal != "memory" and own and base and own <= 1 and base < 1 - TIME_MARGIN:  # as on a quicker host
@@ -97,12 +95,11 @@ def hold(found: PairResult, expected: Expectation | None, about: Manifest) -> He
         status, reason = "regressed", slower
         decisive += _clock(found, expected, TIME_MARGIN)  # a time moves with the clock, a ratio hardly
     other = environment.differences(*map(environment.problem, (expected.result, found)))
-    provisional = expected.runs < FEWEST_RUNS
     if other:
         status, reason = "inconclusive", f"not comparable: {', '.join(other)}"
     elif decisive and status in ("regressed", "improved"):
         status, reason = "inconclusive", f"{reason}; perhaps by what changed: {', '.join(decisive)}"
-    if status != "met" and provisional:
+    if status != "met" and expected.runs < FEWEST_RUNS:
         runs = counted(expected.runs, "run")
         told = f"the expectation is provisional, of {runs} where {FEWEST_RUNS} are needed"
         status, reason = "inconclusive", f"{reason}; {told}"
@@ -111,26 +108,25 @@ def hold(found: PairResult, expected: Expectation | None, about: Manifest) -> He
         status=status,
         reason=clean(reason),
         differences=list(dict.fromkeys([*decisive, *shown])),
-        smallest_loss=None if other or decisive or provisional else smallest,
     )
 
 
-def _gain(found: PairResult, expected: Expectation) -> tuple[Status, str, float | None]:
-    """The gain that the pair is about, against the one expected; and the smallest loss of it that would show."""
+def _gain(found: PairResult, expected: Expectation) -> tuple[Status, str]:
+    """The gain that the pair is about, against the one expected."""
     now, held = found.headline, expected.gain
     gain = found.gain(now) if now else None
     if now is None or gain is None or held is None:
-        return "inconclusive", "one side has no interval: a run of both variants in two rounds or more has one", None
+        return "inconclusive", "one side has no interval: a run of both variants in two rounds or more has one"
     # The interval of a memory ratio is where a further run's lies: a run has one ratio, and most repeat exactly.
     further = where_further(expected.speedup) if expected.speedup and found.goal != "memory" else held
     told = f"{gain_text(found, now)}, expected {interval_text(held)}"
-    status, smallest = compare_intervals(gain, held, further), smallest_loss(gain, held, further)
+    status = compare_intervals(gain, held, further)
     if status == "inconclusive":
-        return status, f"{told}: a loss of {LOSS:.0%} is not excluded", smallest
+        return status, f"{told}: a loss of {LOSS:.0%} is not excluded"
     if status != "met" and found.goal != "memory":
         named = zip(("optimized", "baseline"), _moved(found, expected))  # a ratio does not say which side moved
         told += ": " + ", ".join(f"{role} time {moved - 1:+.1%}" for role, moved in named if moved)
-    return status, "" if status == "met" else told, smallest
+    return status, "" if status == "met" else told
 
 
 def compare_intervals(found: Interval, expected: Interval, further: Interval) -> Status:
@@ -145,11 +141,6 @@ def compare_intervals(found: Interval, expected: Interval, further: Interval) ->
         return "improved"
     near = found.low >= expected.high * (1 - LOSS) and found.ratio >= further.high * (1 - LOSS)
     return "met" if near else "inconclusive"
-
-
-def smallest_loss(found: Interval, expected: Interval, further: Interval) -> float:
-    """The loss of the expected ratio beyond which a run whose interval is as wide as this one's is called regressed."""
-    return 1 - min(expected.low * (1 - MARGIN) * found.ratio / found.high, further.low) / expected.ratio
 
 
 def _moved(found: PairResult, expected: Expectation) -> list[float | None]:
@@ -198,16 +189,6 @@ def counts(rows: Sequence[Held]) -> str:
     return ", ".join(f"{found[status]} {status}" for status in STATUSES if found[status]) or "no pairs"
 
 
-def sight(rows: Sequence[Held]) -> str | None:
-    """How many pairs could have shown a loss at all: 3% hides where runs differ by more. None if none was held."""
-    seen = [row.smallest_loss for row in rows if row.status in HELD_AGAINST]
-    if not seen:
-        return None
-    first, *others = [(f"{loss:.0%}", sum(one is not None and one <= loss for one in seen)) for loss in LOSSES]
-    told = [f"a loss of {first[0]} would show in {first[1]} of {len(seen)} pairs held against expectations"]
-    return ", ".join(told + [f"one of {loss} in {count}" for loss, count in others])
-
-
 SIDE = (
     *("speedup", "speedup_low", "speedup_high", "memory_ratio", "baseline_us", "optimized_us", "time_low", "time_high"),
     *("limit_us", "limit_by", "limit_source", "baseline_percent_of_limit", "percent_of_limit"),
@@ -215,7 +196,7 @@ SIDE = (
 )
 FIELDS = (
     *("chapter", "pair", "status", "reason", "gpu", "size", "clock", "goal", "variant"),
-    *("smallest_loss_percent", "differences", "expected_runs"),
+    *("differences", "expected_runs"),
     *SIDE,
     *(f"expected_{name}" for name in SIDE),
     *("expected_memory_ratio_low", "expected_memory_ratio_high"),  # one run has no interval of memory
@@ -240,7 +221,6 @@ def _fields(row: Held, about: Manifest) -> dict[str, object]:
     if either := row.found or (row.expected.result if row.expected else None):
         fields |= environment.problem(either) | {"gpu": either.device}
     fields |= {"chapter": chapter, "pair": name, "status": row.status, "reason": row.reason}
-    fields["smallest_loss_percent"] = None if row.smallest_loss is None else 100 * row.smallest_loss
     fields["differences"] = "; ".join(row.differences)
     return {name: clean(value) if isinstance(value, str) else value for name, value in fields.items()}
 
