@@ -11,7 +11,7 @@ from statistics import median
 from typing import Any
 
 from jinja2 import Environment, FileSystemLoader
-from markupsafe import Markup, escape
+from markupsafe import Markup
 
 from common.python.base import text
 from common.python.base.results import PairResult, Summary
@@ -63,7 +63,6 @@ def junit_xml(summary: Summary) -> str:
 def _written(template: str, **values: object) -> str:
     place = FileSystemLoader(Path(__file__).parent)
     environment = Environment(loader=place, autoescape=True, trim_blocks=True, lstrip_blocks=True, finalize=_shown)
-    environment.filters["source"] = _source
     return environment.get_template(template).render(rows=rows, text=text, **values)
 
 
@@ -72,11 +71,6 @@ def _shown(value: object) -> object:
     if isinstance(value, Markup):
         return value
     return "\n".join(text.printable(line.expandtabs(4)) for line in str(value).split("\n"))
-
-
-def _source(code: str) -> Markup:
-    """Text of an element, where quotes and > need no escape: a page of all sources is smaller by a fiftieth."""
-    return Markup(str(escape(_shown(code))).replace("&#34;", '"').replace("&#39;", "'").replace("&gt;", ">"))
 
 
 def _cards(pairs: Sequence[PairResult]) -> dict[str, Any]:

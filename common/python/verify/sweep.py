@@ -253,7 +253,7 @@ def check_compilation(pairs: Sequence[Pair], sound: set[Path], build: bool, view
             count = len(TARGETS) * len({"CUDA", "Triton"} & set(variant.kinds))
             yield from [Finding("compilation", "not done", reason)] * count
     ready = [pair.only({v.name for v in pair.variants if v.path in sound}) for pair in pairs if build]
-    failed: dict[tuple[str, str, int], list[str]] = {}
+    failed: dict[tuple[str, int], list[Compiled]] = {}
     for each in compile_pairs(ready, TARGETS, view=view) if build else ():
         if each.status == "compiled":
             yield Finding("compilation", "passed")
@@ -263,18 +263,10 @@ def check_compilation(pairs: Sequence[Pair], sound: set[Path], build: bool, view
         elif each.status == "skipped":
             yield Finding("compilation", "not done", each.reason or "skipped")
         else:
-            failed.setdefault((_compiler_message(each), each.source, each.line or 1), []).append(each.arch)
-    for (said, source, line), archs in failed.items():
-        yield Finding("compilation", "problem", f"does not compile for {', '.join(archs)}: {said}", source, line)
-
-
-def _compiler_message(failed: Compiled) -> str:
-    """A compiler's message without the file, line and architecture, which the problem states already."""
-    name = Path(failed.source).name
-    said = (failed.reason or "").removeprefix(f"{name} does not compile for {failed.arch}: ")
-    said = said.removeprefix(f"{failed.source}({failed.line}): ")
-    at = AT.fullmatch(said)
-    return ": ".join(filter(None, at.group(1, 4))) if at and at.group(2, 3) == (name, str(failed.line)) else said
+            failed.setdefault((each.source, each.line or 1), []).append(each)
+    for (source, line), those in failed.items():
+        archs = ", ".join(each.arch for each in those)
+        yield Finding("compilation", "problem", f"for {archs}: {those[0].reason}", source, line)
 
 
 def print_report(report: Report) -> None:
