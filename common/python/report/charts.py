@@ -73,10 +73,9 @@ def _element(name: str, inside: str = "", **attributes: object) -> Markup:
     return Markup("<{0}{1}>{2}</{0}>").format(name, Markup("").join(written), inside)
 
 
-def _text(x: float, y: float, words: str, anchor: str = "start", size: int = 12) -> Markup:
+def _text(x: float, y: float, words: str, anchor: str = "start") -> Markup:
     more = {} if anchor == "start" else {"text_anchor": anchor}
-    more |= {} if size == 12 else {"font_size": str(size)}
-    return _element("text", words, x=f"{x:.4g}", y=f"{y + size / 3:.6g}", **more)
+    return _element("text", words, x=f"{x:.4g}", y=f"{y + 4:.6g}", **more)
 
 
 def _line(points: Iterable[tuple[float, float]], colour: str, width: float = 1) -> Markup:
@@ -234,7 +233,7 @@ def roofline_chart(results: Sequence[PairResult], peaks: Peaks | None) -> Markup
         _text(4, 6, "TFLOP/s"),
         _text(x(x.low * 1.1), y(x.low * hbm) - LINE, f"HBM {peak_text('hbm', hbm)}"),
     ]
-    named, places = 0.0, []
+    named = 0.0
     for dtype, roof in sorted(roofs.items(), key=lambda one: -one[1]):  # their names stand below each other
         parts.append(_line([(x.start, y(x.low * hbm)), (x(roof / hbm), y(roof)), (x.end, y(roof))], INK))
         named = max(y(roof), named + LINE)
@@ -245,9 +244,6 @@ def roofline_chart(results: Sequence[PairResult], peaks: Peaks | None) -> Markup
         parts.append(_line([(at, up) for at, up, row in points if row is head or row.role == "baseline"], INK))
         for at, up, row in points:
             parts.append(_mark(at, up, row, row is head, f"{clean(result.key)}, {time_text(result.us(row) or 0.0)}"))
-        at, up, _ = min(points, key=lambda point: point[2] is not head)
-        places.append((_name(result.key), at + 8, up))
-    parts += _names(places, [(x.end, WIDTH, y(roof)) for roof in roofs.values()])
     return _svg("Roofline: each variant under the peaks of this machine", height, parts)
 
 
@@ -258,17 +254,6 @@ def _achieved(result: PairResult, peaks: Peaks | None) -> list[tuple[VariantResu
         return []
     known = [(row, us) for row in result.variants if result.trusted(row) and (us := result.us(row))]
     return [(row, cost.flops / cost.hbm, cost.flops / us * 1e6) for row, us in known if us > 0]
-
-
-def _names(places: Sequence[tuple[str, float, float]], taken: Sequence[tuple[float, float, float]]) -> list[Markup]:
-    """Names beside their points, each left out where it would cover one before it or `taken`: left, right, height."""
-    parts, taken = list[Markup](), list(taken)
-    for name, left, height in places:
-        right = left + LETTER * len(name)
-        if all(right < start or left > end or abs(height - at) > LINE for start, end, at in taken):
-            taken.append((left, right, height))
-            parts.append(_text(left, height, name, size=10))
-    return parts
 
 
 def ladder_chart(result: PairResult) -> Markup | None:
