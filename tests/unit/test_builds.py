@@ -91,7 +91,7 @@ def test_the_table_is_titled_compiled_not_run_and_cuts_long_kernel_names(
     compiled = [Compiled(**fields, arch=arch) for arch in ("sm_90a", "sm_100a")]
     archs = [one.arch for one in compiled]
     print_build(Build(manifest=manifest(), finished="", seconds=1, archs=archs, warnings=[], compiled=compiled), Path())
-    title, *_, row = (line for line in capsys.readouterr().out.splitlines() if "not run" in line or "168" in line)
+    title, row, _ = (line for line in capsys.readouterr().out.splitlines() if "not run" in line or "168" in line)
     assert "compiled, not run" in title
     cells = [cell.strip() for cell in row.split("│")[1:-1]]
-    assert cells == ["ch09/optimized_x.cu", "cutlass::device_kern…:tuple<int>, >::end", "168 regs", "168 regs"]
+    assert cells[:4] == ["ch09/optimized_x.cu", "sm_90a", "cutlass::device_kern…:tuple<int>, >::end", "168"]

@@ -56,24 +56,6 @@ def by_source(compiled: Iterable[Compiled]) -> dict[str, list[Compiled]]:
     return {source: [*those] for source, those in groupby(compiled, lambda one: one.source)}
 
 
-def _named(kernels: list[KernelUse]) -> dict[tuple[str, int], KernelUse]:
-    """The kernels by name and, of those that share one, by number; ptxas has another order for each architecture."""
-    found: dict[tuple[str, int], KernelUse] = {}
-    for kernel in kernels:
-        found[kernel.name, sum(name == kernel.name for name, _ in found)] = kernel
-    return found
-
-
-def _cell(one: Compiled, kernel: KernelUse | None, number: int) -> str:
-    if kernel is None:
-        return "" if number or one.status == "compiled" else one.status
-    words = ["registers unknown" if kernel.registers is None else f"{kernel.registers} regs"]
-    words += [f"{(kernel.shared_bytes or 0) / KIB:.4g} KiB"] * bool(kernel.shared_bytes)
-    words += [f"{kernel.spill_bytes} B spilled"] * bool(kernel.spill_bytes)
-    words += [f"{kernel.stack_bytes} B stack"] * bool(kernel.stack_bytes)
-    return ", ".join([*words, *([kernel.matrix] if kernel.matrix else [])])
-
-
 def remarks(build: Build) -> list[str]:
     """A line for each warning, failure and reason; files with one reason in common share a line."""
     lines = [] if build.compiled else ["nothing to compile: no .cu file and no Triton kernel among these pairs"]
@@ -105,16 +87,20 @@ def counts(build: Build) -> str:
 
 
 def print_build(build: Build, folder: Path) -> None:
-    """The table, a row for each kernel with what it takes on each architecture; remarks, counts and folder below it."""
-    rows: list[tuple[str, ...]] = []
-    for source, results in by_source(build.compiled).items():
-        columns = [_named(one.kernels) for one in results]
-        names = list(dict.fromkeys(name for column in columns for name in column)) or [("", 0)]
-        for number, name in enumerate(names):
-            cells = [_cell(one, column.get(name), number) for one, column in zip(results, columns)]
-            short = name[0] if len(name[0]) <= 40 else f"{name[0][:20]}…{name[0][-19:]}"  # CUTLASS has very long ones
-            rows.append((source if number == 0 else "", short, *cells))
-    table = text_table(("file", "kernel", *build.archs), rows, "compiled, not run", whole=("file", "kernel"))
-    wide_console().print(table)
+    """The table, a row for each kernel on each architecture; remarks, counts and folder below it."""
+    rows = [
+        (one.source, one.arch, *_cells(kernel), kernel.matrix or "") for one in build.compiled for kernel in one.kernels
+    ]
+    columns = ("file", "for", "kernel", "registers", "shared", "spilled", "stack", "matrix")
+    wide_console().print(text_table(columns, rows, "compiled, not run", whole=columns))
     for line in [*remarks(build), counts(build), f"results: {folder}"]:
         print(line)
+
+
+def _cells(kernel: KernelUse) -> list[str]:
+    """Its name, registers of a thread, KiB of a block, and bytes of a thread in local memory."""
+    name = kernel.name
+    short = name if len(name) <= 40 else f"{name[:20]}…{name[-19:]}"  # CUTLASS has very long ones
+    local = [f"{count} B" if count else "" for count in (kernel.spill_bytes, kernel.stack_bytes)]
+    shared = f"{kernel.shared_bytes / KIB:.4g} KiB" if kernel.shared_bytes else ""
+    return [short, "unknown" if kernel.registers is None else str(kernel.registers), shared, *local]
