@@ -57,24 +57,19 @@ class AllReduce:
 
 
 class PeerCopy:
-    """One way, from rank 0 into memory of rank 1; CPUs have no such memory, and send."""
+    """One way, from rank 0 into memory of rank 1."""
 
-    share = 1.0
+    share, method = 1.0, "copy_ into symmetric memory, from rank 0 to rank 1"
 
     def __init__(self, ranks: Ranks, most: int, device: torch.device) -> None:
         """Raises Unavailable where the GPU of rank 0 cannot reach that of rank 1."""
-        self.rank, self.on_gpu, self.drawn = ranks.rank, device.type == "cuda", _alike(most, device)
-        if self.on_gpu:
-            if not torch.cuda.can_device_access_peer(0, 1):
-                raise Unavailable("needs a second GPU that this one can reach")
-            assert dist.group.WORLD is not None
-            shape, dtype = self.drawn.shape, self.drawn.dtype
-            self.mine = symmetric_memory.empty(shape, dtype=dtype, device=device)
-            self.there = symmetric_memory.rendezvous(self.mine, dist.group.WORLD).get_buffer(1, shape, dtype)
-        else:
-            self.mine = self.there = torch.empty_like(self.drawn)
-        way = "copy_ into symmetric memory" if self.on_gpu else "gloo send and receive"
-        self.method = f"{way}, from rank 0 to rank 1"
+        if device.type != "cuda" or not torch.cuda.can_device_access_peer(0, 1):
+            raise Unavailable("needs a second GPU that this one can reach")
+        assert dist.group.WORLD is not None
+        self.rank, self.drawn = ranks.rank, _alike(most, device)
+        shape, dtype = self.drawn.shape, self.drawn.dtype
+        self.mine = symmetric_memory.empty(shape, dtype=dtype, device=device)
+        self.there = symmetric_memory.rendezvous(self.mine, dist.group.WORLD).get_buffer(1, shape, dtype)
 
     def resize(self, size: int) -> None:
         self.given, self.own, self.target = (whole[: size // 4] for whole in (self.drawn, self.mine, self.there))
@@ -83,12 +78,8 @@ class PeerCopy:
         self.own.zero_()
 
     def send(self) -> Tensor:
-        if self.rank == 0 and self.on_gpu:
+        if self.rank == 0:
             self.target.copy_(self.given)
-        elif self.rank == 0:
-            dist.send(self.given, 1)
-        elif self.rank == 1 and not self.on_gpu:
-            dist.recv(self.own, 0)
         return self.own
 
     def right(self) -> bool:
