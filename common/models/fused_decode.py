@@ -21,6 +21,14 @@ TOKENS = tl.constexpr(64)  # of the cache, that attention takes at a time
 
 
 @triton.jit
+def keep_largest(out, indices, total, row, rows, TILE: tl.constexpr):  # type: ignore[no-untyped-def]
+    value, chosen = tl.max(total, axis=0, return_indices=True)
+    slot = row * tl.num_programs(0) + tl.program_id(0)
+    tl.store(out + slot, value, mask=row < rows)
+    tl.store(indices + slot, tl.program_id(0) * TILE + chosen, mask=row < rows)
+
+
+@triton.jit
 def multiply(  # type: ignore[no-untyped-def]
     matrix, x, gain, out, indices, noise, made, places, rows, outputs, columns, epsilon,
     TILE: tl.constexpr, COLUMNS: tl.constexpr, STAGES: tl.constexpr, GATED: tl.constexpr, ADDED: tl.constexpr,
@@ -36,9 +44,10 @@ def multiply(  # type: ignore[no-untyped-def]
     output = tl.program_id(0) * (TILE // PAIRED) + index // PAIRED
     at = (output + index % PAIRED * outputs).to(tl.int64)[:, None] * columns
     share = tl.cdiv(tl.cdiv(columns, tl.num_programs(1)), COLUMNS) * COLUMNS
-    begin = tl.program_id(1) * share
-    end = tl.minimum(begin + share, columns)
+    begin, end = tl.program_id(1) * share, tl.minimum((tl.program_id(1) + 1) * share, columns)
     total, squares = tl.zeros((TILE, ROWS), tl.float32), tl.zeros((ROWS, COLUMNS), tl.float32)
+    if gain is not None:
+        scale = tl.load(gain + begin + tl.arange(0, COLUMNS), mask=begin + tl.arange(0, COLUMNS) < end, other=0.0)
     for first in tl.range(begin, end, COLUMNS, num_stages=STAGES):
         column = first + tl.arange(0, COLUMNS)
         live = (column < end)[None, :]
@@ -48,7 +57,9 @@ def multiply(  # type: ignore[no-untyped-def]
         if gain is not None:  # the norm itself is one factor for the whole product
             wide = factor.to(tl.float32)
             squares += wide * wide
-            factor = wide * tl.load(gain + column, mask=column < end, other=0.0).to(tl.float32)[None, :]
+            factor = wide * scale.to(tl.float32)[None, :]
+            column += COLUMNS  # Triton loads the dot's operands ahead, and no others
+            scale = tl.load(gain + column, mask=column < end, other=0.0)
         total = tl.dot(tile, tl.trans(factor.to(tile.dtype)), total, input_precision="ieee")
     if gain is not None:
         total *= tl.rsqrt(tl.sum(squares, axis=1) / columns + epsilon)[None, :]
@@ -61,10 +72,7 @@ def multiply(  # type: ignore[no-untyped-def]
         now = tl.minimum(tl.load(made + row, mask=row < rows, other=0), places - 1)
         total += tl.load(noise + now[None, :] * outputs + output[:, None], mask=mask, other=0.0)
     if indices is not None:
-        value, chosen = tl.max(tl.where(mask, total, float("-inf")), axis=0, return_indices=True)
-        slot = row * tl.num_programs(0) + tl.program_id(0)
-        tl.store(out + slot, value, mask=row < rows)
-        tl.store(indices + slot, tl.program_id(0) * TILE + chosen, mask=row < rows)
+        keep_largest(out, indices, tl.where(mask, total, float("-inf")), row, rows, TILE)
     elif ADDED:
         tl.atomic_add(out + row[None, :] * outputs + output[:, None], total, mask=mask, sem="relaxed")
     else:
@@ -177,7 +185,7 @@ class Tile:
 
 # For the shape of Llama-3.1-8B: the more tiles there are, the smaller each is, so that all fit on the GPU at once.
 NARROW = Tile(columns=64)
-TILES = {"qkv": Tile(), "out": Tile(shares=4), "gate_up": NARROW, "down": Tile(columns=64, shares=7), "head": NARROW}
+TILES = {"qkv": Tile(), "out": Tile(shares=4), "gate_up": NARROW, "down": Tile(shares=4), "head": NARROW}
 
 
 class Decoder:
