@@ -2,20 +2,19 @@
 
 from torch import Tensor
 
-from ch11.baseline_event_dependencies import encode, spectrogram
+from ch11.baseline_event_dependencies import captured
 from ch11.baseline_event_dependencies import workload as workload
 from common.python.workload import Step
 
 
 def prepare(audio: Tensor, filters: Tensor, first: Tensor, second: Tensor) -> Step:
-    chunks, frames, _ = audio.shape
-    parts, hidden = filters.new_empty(frames, filters.shape[1]), first.new_empty(frames, first.shape[1])
-    power, out = first.new_empty(frames, len(first)), first.new_empty(chunks, frames, len(first))
+    out = first.new_empty(*audio.shape[:2], len(first))
+    stages = captured(audio, filters, first, second, out, slots=1)
 
     def step() -> Tensor:
-        for index in range(chunks):
-            spectrogram(audio[index], filters, parts, power)
-            encode(power, first, second, hidden, out[index])
+        for analyse, encode in zip(*stages):
+            analyse()
+            encode()
         return out
 
     return step
