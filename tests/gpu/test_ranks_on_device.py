@@ -55,8 +55,7 @@ def test_a_sound_pair_is_timed_on_both_clocks_with_telemetry_of_both_gpus(root: 
     assert beyond_s < 6, result.seconds  # most of it NCCL's own start, in "process group"
     [manifest] = tmp_path.glob("*Z/manifest.json")
     topology = Manifest.model_validate_json(manifest.read_text()).topology
-    assert topology is not None
-    assert len(topology.links) >= 2
+    assert "GPU1" in str(topology)
 
 
 @pytest.mark.parametrize("name", FAULTS)

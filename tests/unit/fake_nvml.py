@@ -40,7 +40,7 @@ class FakeNvml:
 
 
 def fake_nvml() -> FakeNvml:
-    """The first two GPUs are joined by 17 links of 18; handles are indices."""
+    """Three GPUs; handles are indices."""
     return FakeNvml(
         nvmlInit=None,
         nvmlShutdown=None,
@@ -60,10 +60,4 @@ def fake_nvml() -> FakeNvml:
         Temperature=61,
         CurrentClocksThrottleReasons=0x1 | 0x4,
         ComputeRunningProcesses=[SimpleNamespace(pid=os.getpid()), SimpleNamespace(pid=7)],
-        PciInfo=lambda gpu: SimpleNamespace(domain=0, bus=10 * (gpu + 1), device=0),
-        NvLinkState=lambda gpu, link: int(link != 17) if link < 18 else refuse(),
-        MaxPcieLinkGeneration=5,
-        MaxPcieLinkWidth=16,
-        P2PStatus=lambda one, other, index: 0 if {one, other} == {0, 1} else 6,
-        TopologyCommonAncestor=50,
     )

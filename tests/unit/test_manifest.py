@@ -8,8 +8,8 @@ from fake_nvml import UUIDS, FakeNvml, refuse
 from synthetic_run import git, written
 
 from common.python.base import manifest
-from common.python.base.machine import host_memory, machine, topology, usable_cores, visible
-from common.python.base.manifest import collect, git_state, relevant_environment, sources_of
+from common.python.base.machine import host_memory, machine, usable_cores, visible
+from common.python.base.manifest import collect, git_state, relevant_environment, sources_of, topology
 from common.python.base.results import Manifest
 
 
@@ -123,7 +123,7 @@ def test_only_variables_that_change_results_are_kept() -> None:
 
 def test_a_manifest_tells_what_ran(tmp_path: Path, nvml: FakeNvml, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(manifest, "nvcc_version", lambda: "13.0")
-    monkeypatch.setattr(manifest, "topology", lambda uuids: None)
+    monkeypatch.setattr(manifest, "topology", lambda: None)
     monkeypatch.setattr(manifest, "PACKAGES", ("pydantic", "no-such-package"))
     source = tmp_path / "baseline_x.py"
     source.write_text("x = 1\n")
@@ -178,13 +178,20 @@ def test_the_sources_of_pairs_are_their_files_with_kernels_beside_them_and_the_l
     assert {path.suffix for path in found[3:]} == {".py", ".cuh"}
 
 
-def test_gpus_with_nvlink_between_them_are_told_from_those_across_pcie(tmp_path: Path, nvml: FakeNvml) -> None:
-    node = tmp_path / "sys/bus/pci/devices/0000:0a:00.0/numa_node"
-    node.parent.mkdir(parents=True)
-    node.write_text("1\n")
-    found = topology(UUIDS, tmp_path)
-    assert found is not None
-    assert found.links == [["X", "NV17", "SYS"], ["NV17", "X", "SYS"], ["SYS", "SYS", "X"]]
-    first, second, _ = found.gpus
-    assert (first.pci, first.numa_node, first.pcie_generation, first.pcie_width) == ("0000:0a:00.0", 1, 5, 16)
-    assert (first.nvlinks, second.numa_node) == (17, None)
+def test_how_gpus_reach_each_other_is_what_nvidia_smi_prints(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("PATH", f"{tmp_path}:/usr/bin:/bin")
+    smi = tmp_path / "nvidia-smi"
+    smi.write_text(
+        "#!/bin/sh\nprintf '\\t\\033[4mGPU0\\tGPU1\\033[0m\\nGPU0\\t X \\tNV18\\n'; test \"$*\" = 'topo -m'\n"
+    )
+    smi.chmod(0o755)
+    assert topology() == "\tGPU0\tGPU1\nGPU0\t X \tNV18\n"
+    smi.write_text("#!/bin/sh\nexit 1\n")
+    assert topology() is None
+
+
+def test_the_table_of_gpus_in_an_older_manifest_is_read(nvml: FakeNvml, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(manifest, "topology", lambda: None)
+    made = collect(["ch07"], {}, [], seed=3)
+    older = made.model_copy(update={"topology": {"gpus": [], "links": [["X", "NV18"], ["NV18", "X"]]}})
+    assert Manifest.model_validate_json(older.model_dump_json()) == older

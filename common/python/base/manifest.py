@@ -5,6 +5,7 @@ import hashlib
 import importlib.metadata
 import os
 import platform
+import re
 import shutil
 import subprocess
 import sys
@@ -12,9 +13,9 @@ from collections.abc import Iterable, Mapping, Sequence
 from datetime import datetime, timezone
 from pathlib import Path
 
-from common.python.base.machine import Machine, machine, topology
+from common.python.base.machine import Machine, machine
 from common.python.base.results import Manifest
-from common.python.base.toolkit import ROOT, nvcc_version
+from common.python.base.toolkit import ROOT, find_program, nvcc_version
 
 PACKAGES = (
     *("torch", "triton", "numpy", "pydantic", "nvidia-ml-py"),
@@ -42,7 +43,7 @@ def collect(
         options=dict(options),
         targets=list(targets),
         machine=host,
-        topology=topology([gpu.uuid for gpu in host.gpus]),
+        topology=topology() if len(host.gpus) > 1 else None,
         versions={**versions(), "nvcc": nvcc_version()},
         git_commit=commit,
         git_dirty=dirty,
@@ -71,6 +72,15 @@ def utc_now() -> str:
 def relevant_environment(environment: Mapping[str, str]) -> dict[str, str]:
     """The variables that change how CUDA, torch, Triton, NCCL or the allocators behave."""
     return {name: value for name, value in sorted(environment.items()) if name.startswith(RELEVANT)}
+
+
+def topology() -> str | None:
+    """How the GPUs of this host reach each other, as `nvidia-smi topo -m` prints it; None without that program."""
+    program = find_program("nvidia-smi")
+    if program is None:
+        return None
+    done = subprocess.run([program, "topo", "-m"], capture_output=True, text=True, check=False)
+    return None if done.returncode else re.sub(r"\x1b\[\d*m", "", done.stdout)  # it underlines the first line
 
 
 def git_state(root: Path) -> tuple[str | None, bool | None]:

@@ -4,7 +4,7 @@ from typing import Any, Literal
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationInfo, model_validator
 
-from common.python.base.machine import Machine, Topology
+from common.python.base.machine import Machine
 
 SCHEMA_VERSION = 1
 CONTROL = "control"  # the baseline prepared a second time
@@ -325,7 +325,9 @@ class Manifest(Model):
     options: dict[str, str | int | float | bool | None]
     targets: list[str]
     machine: Machine
-    topology: Topology | None = Field(default=None, description="how several GPUs reach each other")
+    topology: str | dict[str, Any] | None = Field(
+        default=None, description="how several GPUs reach each other, by nvidia-smi; of an older file, a table"
+    )
     versions: dict[str, str | None]
     git_commit: str | None
     git_dirty: bool | None
