@@ -5,7 +5,6 @@ round frees everything, allocates a pad of random size and prepares the variants
 """
 
 import gc
-import math
 import os
 import random
 import secrets
@@ -71,7 +70,6 @@ class Prepared:
     returned: Output = ()  # the same, as it was returned
     files: list[Path] = field(default_factory=list)  # in what was returned last
     held_bytes: float | None = None  # device memory that stays between its steps
-    called_s: float = math.inf  # seconds of the fastest second call of a proof
 
 
 @dataclass

@@ -54,16 +54,13 @@ class Sampler:
     def warm(self, prep: Preparation, names: list[str], limit_s: float, passes: int | None = None) -> int:
         """Run the variants in turn, once and then for `limit_s` or, where given, `passes` times; the steps of a sample.
 
-        Steps that are known to be long, by a proof or an earlier round, do not run.
+        Steps that an earlier round has seen to be long do not run.
         """
         started, self.rounds = time.perf_counter(), self.rounds + 1
 
         def late() -> bool:
             return prep.ranks.either(time.perf_counter() - started > limit_s)
 
-        for name, variant in prep.variants.items() if not self.on_device() else ():
-            if LONG_US <= variant.called_s * 1e6 < math.inf:
-                self.long.setdefault(name, variant.called_s * 1e6)
         alone = prep.ranks.size == 1  # several would have to agree on what is long
         known = dict(self.long) if alone and passes is None else {}
         walled = known if self.rounds > WALLED else {}
