@@ -1,4 +1,4 @@
-"""In CUDA a warp copies a quarter of the columns, and needs no others: its part of the scores, and its sums."""
+"""In CUDA, each of four warps copies a quarter of the columns and makes its part of scores and sums from them alone."""
 
 import math
 

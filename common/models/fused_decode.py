@@ -1,8 +1,7 @@
 """One token of up to 16 sequences, or 16 tokens of one, through a decoder: five kernels a block, two to choose.
 
-A product reads its matrix once for all rows. It finds the norm of its input by itself, and it adds to the stream of
-hidden states in place, in fp32. Only attention stands between two products. `Decoder` holds the stream, the cache and
-the choices. The position of a row is on the device, where a replayed graph finds it.
+A product reads its matrix once for all rows, finds the norm of its input by itself, and adds to the stream of hidden
+states in place. Only attention stands between two products. A row's position is on the device, for a replayed graph.
 """
 
 from dataclasses import dataclass
@@ -191,7 +190,8 @@ TILES = {"qkv": Tile(), "out": Tile(shares=4), "gate_up": NARROW, "down": Tile(s
 class Decoder:
     """Greedy decoding of `batch` sequences that begin at position `start`, by at most `new` tokens each.
 
-    With `together` the rows are tokens of one sequence. `noise` (places, vocabulary) is added to the logits.
+    With `together` the rows are tokens of one sequence. `noise` (places, vocabulary) is added to the logits. `stream`
+    (batch, width) is fp32; `tokens` (sequences, new) int64 and `states` (sequences, new, width) are the answer.
     """
 
     def __init__(

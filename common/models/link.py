@@ -9,14 +9,14 @@ from torch.distributed import _symmetric_memory as symmetric_memory
 
 
 def passed_on(sent: Tensor, received: Tensor) -> list[dist.Work]:
-    """To the next rank, and from the one before: a ring, so that each one both sends and receives. NCCL, or gloo."""
+    """Start sending `sent` to the next rank of a ring, and receiving `received`, of one shape, from the one before."""
     rank, ranks = dist.get_rank(), dist.get_world_size()
     send = dist.P2POp(dist.isend, sent, (rank + 1) % ranks)
     return dist.batch_isend_irecv([send, dist.P2POp(dist.irecv, received, (rank - 1) % ranks)])
 
 
 def ring(mine: Tensor, room: Tensor, pieces: int = 1) -> Iterator[Tensor]:
-    """This rank's rows, then all others', piece by piece; the next piece is on its way meanwhile. `room` is for two."""
+    """This rank's rows `mine`, then all others', piece by piece. `room` (2, rows of a piece, ...) takes what comes."""
     held, parts, others = mine, mine.chunk(pieces), dist.get_world_size() - 1
     for turn in range(len(parts) * others):
         piece, hops = divmod(turn, others)
@@ -30,7 +30,7 @@ def ring(mine: Tensor, room: Tensor, pieces: int = 1) -> Iterator[Tensor]:
 
 
 class Link:
-    """A place in the receiver's memory for each message. On GPUs a copy engine fills it: NCCL would hold processors."""
+    """`places` for messages like `message`, at the receiver. On GPUs copy engines fill them: NCCL would take SMs."""
 
     def __init__(self, message: Tensor, places: int) -> None:
         self.stream, self.sent = torch.cuda.Stream() if message.is_cuda else None, dict[int, dist.Work | None]()
@@ -40,7 +40,7 @@ class Link:
             self.flags = symmetric_memory.rendezvous(self.places, dist.group.WORLD)  # type: ignore[arg-type]
 
     def send(self, message: Tensor, to: int, place: int, told: bool = True) -> None:
-        """On GPUs a receiver that is not told has to know by itself, as from a barrier, that the message has come."""
+        """Write `message` to a place of rank `to`. On GPUs a receiver that is not `told` needs a barrier."""
         if not self.stream:
             self.sent[place] = dist.isend(message, to, tag=place)  # which holds the message
             return
