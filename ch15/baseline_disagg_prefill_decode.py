@@ -49,10 +49,11 @@ def reference(
 
 def cost(shape: dict[str, int], beats: int, streams: int, prompt: int, steps: int, dtype: str, ranks: int = 2) -> Cost:
     """A rank's share: all prompts' products, or one read of all weights for each step, shared by the ranks."""
-    network, passed = Shape(**shape), beats * streams * (prompt + 1 + beats * steps)
-    read, flops = getattr(torch, dtype).itemsize * network.read_weights, 2 * network.layers * network.layer_weights
-    passes = beats * steps
-    return Cost(read=read * passes / ranks, flops=flops * passed, dtype="bf16", passes=passes, items=passed)
+    network, passes, prompts = Shape(**shape), beats * steps, beats * streams
+    read, blocks = getattr(torch, dtype).itemsize * network.read_weights, network.layers * network.layer_weights
+    flops = 2 * prompts * (network.prompt_weights * prompt + blocks * (1 + passes))  # keys and values, then states
+    items = prompts * (prompt + 1 + passes)
+    return Cost(read=read * passes / ranks, flops=flops, dtype="bf16", passes=passes, items=items)
 
 
 workload = Workload(

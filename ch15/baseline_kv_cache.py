@@ -38,9 +38,7 @@ def cost(shape: dict[str, int], batch: int, prompt: int, new: int, dtype: str) -
     weights, head = bytes_each * network.read_weights, network.width * network.vocabulary
     blocks = network.layers * network.layer_weights
     earlier = sum(range(prompt, prompt + new - 1))  # tokens that the steps find in the cache, a sequence
-    kept = network.width * network.kv_numbers // network.layers  # of a block's weights: those for keys and values
-    last = network.layer_weights - kept
-    needed = prompt * (blocks - last) + last + head
+    needed = (prompt - 1) * network.prompt_weights + blocks + head
     prefill = Cost(read=weights, flops=2 * batch * needed, dtype="bf16", items=batch, unit="tokens")
     decode = Cost(
         read=(new - 1) * weights + bytes_each * batch * network.kv_numbers * earlier,

@@ -55,15 +55,18 @@ def reference(
 
 
 def cost(shape: dict[str, int], prompt: int, streams: int, history: int, steps: int, dtype: str) -> Cost:
-    """All tokens' products; a stream's steps follow each other, and each reads all weights. Attention is left out."""
-    network, passed = Shape(**shape), prompt + streams * steps
+    """All tokens' products; a stream's steps follow each other, and each reads all weights. Attention is left out.
+
+    The last block owes keys and values of the whole prompt, but the rest for its last token only.
+    """
+    network, decoded = Shape(**shape), streams * steps
     blocks, head = network.layers * network.layer_weights, network.width * network.vocabulary
     return Cost(
         read=getattr(torch, dtype).itemsize * network.read_weights * steps,
-        flops=2 * (blocks * passed + head * streams * steps),
+        flops=2 * (network.prompt_weights * (prompt - 1) + blocks * (1 + decoded) + head * decoded),
         dtype="bf16",
         passes=steps,
-        items=passed,
+        items=prompt + decoded,
         unit="tokens",
     )
 

@@ -45,11 +45,11 @@ def cost(shape: dict[str, int], prompts: int, requests: int, shared: int, own: i
     network, unique = Shape(**shape), prompts * shared + requests * own
     seen = prompts * shared * (shared + 1) // 2 + requests * (own * shared + own * (own + 1) // 2)
     seen = (network.layers - 1) * seen + requests * (shared + own)
-    rest = network.layer_weights - network.width * network.kv_numbers // network.layers
     blocks, head = network.layers * network.layer_weights, network.width * network.vocabulary
     return Cost(
         read=getattr(torch, dtype).itemsize * network.read_weights,
-        flops=2 * ((blocks - rest) * unique + (rest + head) * requests) + 4 * network.width * seen,
+        flops=2 * (network.prompt_weights * (unique - requests) + (blocks + head) * requests)
+        + 4 * network.width * seen,
         dtype="bf16",
         items=requests * (shared + own),
         unit="prompt tokens",

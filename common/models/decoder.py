@@ -54,6 +54,11 @@ class Shape:
         return self.layers * self.layer_weights + self.width * self.vocabulary
 
     @property
+    def prompt_weights(self) -> int:
+        """Numbers in the matrices that each token of a prompt meets: of the last block those for keys and values."""
+        return (self.layers - 1) * self.layer_weights + self.width * self.kv_numbers // self.layers
+
+    @property
     def kv_numbers(self) -> int:
         """Numbers that a token leaves in the cache, over all layers."""
         return 2 * self.layers * self.kv_heads * self.head_dim
