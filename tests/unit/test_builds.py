@@ -3,6 +3,7 @@
 from pathlib import Path
 
 import pytest
+from rich.console import Console
 from synthetic_run import manifest
 
 from common.python.build.kernel_use import KernelUse, kernel_uses
@@ -83,15 +84,21 @@ def test_local_memory_is_a_warning_with_kernel_file_and_architecture() -> None:
     ]
 
 
-def test_the_table_is_titled_compiled_not_run_and_cuts_long_kernel_names(
-    capsys: pytest.CaptureFixture[str],
+def test_the_table_is_titled_compiled_not_run_and_cuts_long_kernel_names_and_nothing_else(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     kernels = [KernelUse(name=f"cutlass::device_kernel<{'cute::tuple<int>, ' * 100}>::end", registers=168)]
     fields = {"source": "ch09/optimized_x.cu", "language": "CUDA", "status": "compiled", "kernels": kernels}
     compiled = [Compiled(**fields, arch=arch) for arch in ("sm_90a", "sm_100a")]
     archs = [one.arch for one in compiled]
-    print_build(Build(manifest=manifest(), finished="", seconds=1, archs=archs, warnings=[], compiled=compiled), Path())
+    build = Build(manifest=manifest(), finished="", seconds=1, archs=archs, warnings=[], compiled=compiled)
+    print_build(build, Path())
     title, row, _ = (line for line in capsys.readouterr().out.splitlines() if "not run" in line or "168" in line)
     assert "compiled, not run" in title
     cells = [cell.strip() for cell in row.split("│")[1:-1]]
     assert cells[:4] == ["ch09/optimized_x.cu", "sm_90a", "cutlass::device_kern…:tuple<int>, >::end", "168"]
+    monkeypatch.setattr("common.python.build.report.wide_console", lambda: Console(width=80))
+    print_build(build, Path())
+    rows = [line.split("│")[1:-1] for line in capsys.readouterr().out.splitlines() if line.startswith("│")]
+    folded = ["".join(cell.strip() for cell in column) for column in zip(*rows)]
+    assert folded == [cells[0] * 2, "sm_90asm_100a", cells[2] * 2, "168" * 2]  # whole, and no column that is empty

@@ -1,9 +1,9 @@
-"""The sweep of `build`, and what it found: a table of files by architectures, warnings, reasons, one line of counts."""
+"""The sweep of `build`, and what it found: a table of kernels, warnings, reasons, one line of counts."""
 
 import time
 from collections import Counter
 from collections.abc import Iterable, Sequence
-from itertools import groupby
+from itertools import compress, groupby
 from pathlib import Path
 
 from common.python.base import manifest
@@ -52,7 +52,7 @@ def sweep(
 
 
 def by_source(compiled: Iterable[Compiled]) -> dict[str, list[Compiled]]:
-    """The results of each file, which stand side by side, in their order."""
+    """The results of each file, in their order."""
     return {source: [*those] for source, those in groupby(compiled, lambda one: one.source)}
 
 
@@ -88,19 +88,19 @@ def counts(build: Build) -> str:
 
 def print_build(build: Build, folder: Path) -> None:
     """The table, a row for each kernel on each architecture; remarks, counts and folder below it."""
-    rows = [
-        (one.source, one.arch, *_cells(kernel), kernel.matrix or "") for one in build.compiled for kernel in one.kernels
-    ]
+    rows = [(one.source, one.arch, *_cells(kernel)) for one in build.compiled for kernel in one.kernels]
     columns = ("file", "for", "kernel", "registers", "shared", "spilled", "stack", "matrix")
-    wide_console().print(text_table(columns, rows, "compiled, not run", whole=columns))
+    shown = [any(cells) for cells in zip(*rows)] or [False] * len(columns)  # a narrow terminal has no room for others
+    kept = [tuple(compress(row, shown)) for row in (columns, *rows)]
+    wide_console().print(text_table(kept[0], kept[1:], "compiled, not run", whole={*columns} - {"file", "kernel"}))
     for line in [*remarks(build), counts(build), f"results: {folder}"]:
         print(line)
 
 
 def _cells(kernel: KernelUse) -> list[str]:
-    """Its name, registers of a thread, KiB of a block, and bytes of a thread in local memory."""
-    name = kernel.name
-    short = name if len(name) <= 40 else f"{name[:20]}…{name[-19:]}"  # CUTLASS has very long ones
+    """Its name, registers of a thread, KiB of a block, bytes of a thread in local memory, kind of matrix products."""
+    short = name if len(name := kernel.name) <= 40 else f"{name[:20]}…{name[-19:]}"  # CUTLASS has very long ones
     local = [f"{count} B" if count else "" for count in (kernel.spill_bytes, kernel.stack_bytes)]
     shared = f"{kernel.shared_bytes / KIB:.4g} KiB" if kernel.shared_bytes else ""
-    return [short, "unknown" if kernel.registers is None else str(kernel.registers), shared, *local]
+    registers = "unknown" if kernel.registers is None else str(kernel.registers)
+    return [short, registers, shared, *local, kernel.matrix or ""]
