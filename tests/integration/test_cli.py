@@ -16,7 +16,7 @@ from small_tree import HONEST, ROOT, WRONG, Done, Tree, assert_usage, cli
 from common.python.stats.sampling_plan import BUDGET_S
 from common.python.workers.process import Worker, WorkerError
 from tools.cli import sweeping
-from tools.cli.sweeping import read
+from tools.cli.sweeping import best, read
 
 CLI = [sys.executable, str(ROOT / "tools" / "cli" / "benchmark_cli.py")]
 QUICK = ("--iterations", "2", "--warmup", "0")
@@ -146,6 +146,12 @@ def test_a_sweep_that_ends_early_keeps_what_was_measured_and_says_what_was_not(
     done = run(small, "ch01:doubles", "--sweep", "n=8,16", "--suite-timeout", "1800")
     assert (done.returncode, done.stdout) == (1, "")
     assert capfd.readouterr().err.endswith("before a worker had started\nbenchmark_cli: not measured: n=8,16\n")
+
+
+def test_a_sweep_marks_no_value_beside_one_that_is_too_noisy() -> None:
+    rates = {1: 10.0, 2: 54.0, 4: 203.0, 8: None, 16: 300.0, 32: 320.0}
+    points = [{"value": value, "optimized": rate or 146.0, "sure": rate} for value, rate in rates.items()]
+    assert (best(points), best(points[:4])) == (16, None)
 
 
 def test_sweep_and_set_take_dtypes_and_fractions_and_give_json(tmp_path: Path) -> None:

@@ -132,14 +132,14 @@ def _point(value: Value, result: PairResult) -> dict[str, Any]:
     for side, row in zip(SIDES, (result.baseline, own)):
         if us := result.us(row):
             point |= {f"{side}_us": us, side: items / us * 1e6}
-    return point | {"percent_of_limit": own.percent_of_limit}
+    sure = point.get("optimized") if result.trusted(own) else None
+    return point | {"percent_of_limit": own.percent_of_limit, "sure": sure}
 
 
 def best(points: list[dict[str, Any]]) -> int | float | None:
-    """The first number whose successor has less than PAYS times its rate; None if every value pays, and of words."""
-    measured = [point for point in points if "optimized" in point and not isinstance(point["value"], str)]
-    rates = [(point["value"], point["optimized"]) for point in measured]
-    return next((value for (value, rate), (_, more) in pairwise(rates) if more < PAYS * rate), None)
+    """The first number whose successor has less than PAYS times its rate; None if none. One too noisy tells nothing."""
+    rates = [(point["value"], point.get("sure")) for point in points if not isinstance(point["value"], str)]
+    return next((value for (value, rate), (_, more) in pairwise(rates) if rate and more and more < PAYS * rate), None)
 
 
 def _publish(folder: Path, title: str, figure: str, unit: str, points: list[dict[str, Any]]) -> None:
