@@ -195,9 +195,9 @@ def test_sweep_and_set_take_dtypes_and_fractions_and_give_json(tmp_path: Path) -
         ("n=1,2,4,...,32", [1, 2, 4, 8, 16, 32]),
         ("n=0.5,1,...,4", [0.5, 1, 2, 4]),
         ("n=1000,3000,...,16000", "each is 3 times the one before, so end with 9000 or 27000"),
-        ("n=5,7,...,10", "before the dots stand two numbers, one a multiple of the other"),
-        ("n=0,4,...,16", "before the dots stand two numbers"),
-        ("n=4,...,16", "before the dots stand two numbers"),
+        ("n=5,7,...,10", "dots go on by a whole ratio of two numbers, such as 4,8,...,64"),
+        ("n=0,4,...,16", "dots go on by a whole ratio of two numbers"),
+        ("n=4,...,16", "dots go on by a whole ratio of two numbers"),
         ("n=bf16,...,fp16", "is not of the form"),
     ],
 )

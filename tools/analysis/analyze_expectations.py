@@ -42,7 +42,7 @@ def analyze(
         Path, typer.Option(help="Holds runs, of which the newest is taken; or one run's folder.")
     ] = Path("artifacts"),
     output_csv: Annotated[Path | None, typer.Option(help="Write a line a pair here, such as to reports/x.csv.")] = None,
-    fail_on: Annotated[str | None, typer.Option(help=f"Exit with 3 if a pair is one of {','.join(STATUSES)}.")] = None,
+    fail_on: Annotated[str | None, typer.Option(help=f"Exit with 3 if a pair is {', '.join(STATUSES)}.")] = None,
     update: Annotated[
         bool, typer.Option(help="Rewrite expectations and README tables from the newest run and those of its sources.")
     ] = False,

@@ -266,7 +266,7 @@ def roofline(
     run: Annotated[
         Path | None, typer.Option(parser=o.run_folder, help="What this run measured; or name it as TARGET.")
     ] = None,
-    artifacts_dir: o.ArtifactsOption = o.ARTIFACTS,
+    artifacts_dir: Annotated[Path, o.into(help="Gets the chart; has what `peak` measured.")] = o.ARTIFACTS,
     root: o.RootOption = ROOT,
 ) -> None:
     """The limit of each pair, and what binds it.

@@ -111,7 +111,7 @@ def read(text: str) -> tuple[str, list[Value]]:
     if end:
         ratio, rest = divmod(values[-1], values[-2]) if len(values) > 1 and values[-2] else (0, 0)
         if ratio < 2 or rest:
-            raise ValueError(f"--sweep {text}: before the dots stand two numbers, one a multiple of the other")
+            raise ValueError(f"--sweep {text}: dots go on by a whole ratio of two numbers, such as 4,8,...,64")
         while values[-1] < int(end):
             values.append(values[-1] * int(ratio))
         if values[-1] != int(end):
