@@ -51,6 +51,11 @@ def test_what_may_not_be_compared_says_why(tmp_path: Path, other: PairResult, re
     assert (found.a_us, found.ratio, found.reads, found.gain) == (None, None, None, None)
 
 
+def test_what_lacks_times_in_both_for_one_reason_says_so_once(tmp_path: Path) -> None:
+    lacking = pair(US, rows={"optimized": {"status": "unsupported", "reason": "needs sm_100"}})
+    assert changes(tmp_path, lacking, lacking)["optimized_copy"].reason == "unsupported in both: needs sm_100"
+
+
 @pytest.mark.parametrize(
     ("changed", "told"),
     [

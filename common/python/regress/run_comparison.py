@@ -76,11 +76,12 @@ def _only(here: Iterable[str], there: Container[str]) -> list[str]:
 
 def _change(a: PairResult, b: PairResult, in_a: VariantResult, in_b: VariantResult) -> Change:
     pair, variant = clean(a.key), clean(in_a.name)
-    wrong = [
-        f"{verdict_text(result, row)} in {side}{': ' * bool(row.reason)}{clean(row.reason or '')}"
-        for side, result, row in (("A", a, in_a), ("B", b, in_b))
-        if not result.trusted(row)
-    ]
+    lacking: dict[tuple[str, str], str] = {}
+    for side, result, row in (("A", a, in_a), ("B", b, in_b)):
+        if not result.trusted(row):
+            told = verdict_text(result, row), clean(row.reason or "")
+            lacking[told] = "both" if told in lacking else side
+    wrong = [f"{verdict} in {side}{': ' * bool(why)}{why}" for (verdict, why), side in lacking.items()]
     if (a.size, a.shape, a.clock) != (b.size, b.shape, b.clock):
         wrong.append("another size, shape or clock")
     a_times, b_times = a.spread(in_a), b.spread(in_b)
