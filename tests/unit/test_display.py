@@ -42,7 +42,7 @@ def test_names_and_reasons_are_whole_and_the_footer_tells_what_is_left(width: in
     ("names", "complete", "command"),
     [
         (["copy", "crash"], True, "verify ch08:crash"),
-        (["copy", "doubtful"], True, "run ch07:doubtful --budget 10"),
+        (["copy", "doubtful"], True, "run ch07:doubtful --against 'old tree' --budget 10"),
         (["same", "copy"], True, "show ch07:copy"),
         (["cluster"], True, "list --runnable"),
         (["copy"], False, "run --resume 'runs/a b'"),
@@ -55,7 +55,7 @@ def test_a_run_ends_with_the_report_and_one_command_that_helps(
     own = PairResult(chapter="folder_ch03", name="own", status="failed", device="cpu", reason="it raised")
     known = {result.name: result for result in (*every_kind(), own)}
     run = summary([known[name] for name in names], complete=complete)
-    run.manifest.targets = ["ch07", "/not here/ch03"]
+    run.manifest.targets, run.manifest.options["against"] = ["ch07", "/not here/ch03"], "old tree"
     Display(Console(width=200)).finish(run, Path("runs/a b"))
     report, following, results = capsys.readouterr().out.splitlines()[-3:]
     assert report == "report: runs/a b/report.html; `benchmark_cli report --open 'runs/a b'` shows it"

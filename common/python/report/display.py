@@ -81,7 +81,9 @@ def next_command(summary: Summary, folder: Path) -> str:
     if failed := [key for key, result in pairs.items() if result.failed]:
         return f"`benchmark_cli verify {failed[0]}` says what is wrong, by file and line"
     if doubtful := [key for key, result in pairs.items() if result.verdict in ("too noisy", "inconclusive")]:
-        return f"`benchmark_cli run {doubtful[0]} --budget 10` measures it for longer"
+        ref = summary.manifest.options.get("against")
+        against = f" --against {shlex.quote(str(ref))}" if ref else ""
+        return f"`benchmark_cli run {doubtful[0]}{against} --budget 10` measures it for longer"
     heads = {key: own.speedup for key, result in pairs.items() if (own := result.headline)}
     if gains := [(gain.ratio, key) for key, gain in heads.items() if gain]:
         return f"`benchmark_cli show {max(gains)[1]}` shows two sources side by side"
