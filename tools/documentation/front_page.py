@@ -42,7 +42,7 @@ def compiled_only(root: Path) -> dict[str, tuple[str, ...]]:
     """The pairs whose optimized variants are all for other GPUs, by key, and what they are compiled for."""
     ours = {pair.key: [one for one in pair.variants if one.role == "optimized"] for pair in find_pairs(root)}
     targets = {key: [arch for one in own for arch in one.required.targets or [ARCH]] for key, own in ours.items()}
-    return {key: tuple(archs) for key, archs in targets.items() if archs and ARCH not in archs}
+    return {key: tuple(dict.fromkeys(archs)) for key, archs in targets.items() if archs and ARCH not in archs}
 
 
 def charts(root: Path) -> dict[Path, str]:
