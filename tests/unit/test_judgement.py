@@ -335,7 +335,8 @@ def test_only_a_sound_peer_is_compared_with_a_sound_headline(
         ({f"{OPT}__a": "proven", f"{OPT}__b": "proven"}, f"{OPT}__b"),
         ({OPT: "unsupported", f"{OPT}__a": "proven", f"{OPT}__b": "built"}, f"{OPT}__a"),
         ({OPT: "unsupported", f"{OPT}__b": "built"}, OPT),
-        ({OPT: "failed", f"{OPT}__a": "proven"}, OPT),
+        ({OPT: "proven", f"{OPT}__a": "measured", f"{OPT}__b": "proven"}, f"{OPT}__a"),
+        ({OPT: "failed", f"{OPT}__a": "measured"}, OPT),
         ({}, BASE),
     ],
 )

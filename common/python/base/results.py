@@ -283,10 +283,10 @@ class PairResult(Model):
 
     @property
     def headline(self) -> VariantResult | None:
-        """The row that speaks for the pair: `optimized_<name>`, or the last rung where that one cannot run."""
+        """The row that speaks for the pair: `optimized_<name>`, or the last rung that is timed where that one is not."""
         rungs = [row for row in self.variants if row.role == "optimized"]
         own = [row for row in rungs if row.name == f"optimized_{self.name}"]
-        able = [row for row in rungs if row.status in ("measured", "proven")]
+        able = [row for row in rungs if row.status == "measured"] or [row for row in rungs if row.status == "proven"]
         sure = [row for row in own if row in able or row.status == "failed"]  # no rung hides a headline that failed
         return next(iter(sure or able[-1:] or own or rungs[-1:] or self.variants[:1]), None)
 

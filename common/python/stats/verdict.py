@@ -248,7 +248,7 @@ def _notes(result: PairResult) -> list[str]:
     notes = []
     own = result.headline
     if own is not None and own.role == "optimized" and own.name != f"optimized_{result.name}":
-        notes.append(f"the rung {own.label} speaks for the pair: optimized_{result.name} cannot run here")
+        notes.append(f"the rung {own.label} speaks for the pair: optimized_{result.name} is not timed here")
     fastest = [spread.median for row in result.variants if (spread := result.spread(row)) is not None]
     if result.floor_us and fastest and min(fastest) < NEAR_FLOOR * result.floor_us:
         notes.append(f"within 10x of the floor: an empty step reads {result.floor_us:.1f} us")
