@@ -283,7 +283,7 @@ class PairResult(Model):
 
     @property
     def headline(self) -> VariantResult | None:
-        """The row that speaks for the pair: `optimized_<name>`, or the last rung that is timed where that one is not."""
+        """The row that speaks for the pair: `optimized_<name>`, or the last timed rung where that one is not timed."""
         rungs = [row for row in self.variants if row.role == "optimized"]
         own = [row for row in rungs if row.name == f"optimized_{self.name}"]
         able = [row for row in rungs if row.status == "measured"] or [row for row in rungs if row.status == "proven"]
