@@ -62,7 +62,7 @@ def encode(power: Tensor, first: Tensor, second: Tensor, hidden: Tensor, out: Te
 def captured(
     audio: Tensor, filters: Tensor, first: Tensor, second: Tensor, out: Tensor, slots: int
 ) -> tuple[list[Callable[[], None]], list[Callable[[], None]]]:
-    """For each chunk its spectrogram and its encoding, each a CUDA graph: the host is quicker than their kernels."""
+    """For each chunk (frames, window) its spectrogram and its encoding, into `out`: CUDA graphs, quick to launch."""
     frames, device = audio.shape[1], audio.device
     parts, hidden = filters.new_empty(frames, filters.shape[1]), first.new_empty(frames, first.shape[1])
     power = first.new_empty(slots, frames, len(first))
@@ -82,12 +82,12 @@ def prepare(audio: Tensor, filters: Tensor, first: Tensor, second: Tensor) -> St
 
     def step() -> Tensor:
         gpu.synchronize()  # what came before the step is over
-        for analyse, encode in zip(*stages):
+        for analyse_chunk, encode_chunk in zip(*stages):
             with gpu.stream(analysis):
-                analyse()
+                analyse_chunk()
             gpu.synchronize()  # this chunk's spectrogram is there, and the chunk before it has been encoded
             with gpu.stream(encoding):
-                encode()
+                encode_chunk()
         gpu.current_stream().wait_stream(encoding)
         return out
 

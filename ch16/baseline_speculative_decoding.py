@@ -45,7 +45,7 @@ def reference(
 
 
 def cost(target: dict[str, int], draft: dict[str, int], prompt: int, new: int, dtype: str) -> Cost:
-    """The prompt's pass, and one for each token that the draft gets wrong, of which this is the mean of all draws."""
+    """One pass for the prompt and one for each wrong guess; the number of wrong guesses is the mean over draws."""
     network, passes = Shape(**target), 1 + ceil((new - 1) * (1 - AGREED))
     blocks, head = network.layers * network.layer_weights, network.width * network.vocabulary
     return Cost(

@@ -33,7 +33,7 @@ workload = Workload(
         "bench": {"tokens": 32768, "heads": 8, "width": 128},
         "test": {"tokens": 74, "heads": 3, "width": 64},
     },
-    tolerance=0.045,  # bfloat16 rounds three times, also outputs 30 times the rms, of rows that few keys rule
+    tolerance=0.04,  # bfloat16 rounds three times, also outputs 30 times the rms, of rows that few keys rule
     gpus=2,
     clock="end_to_end",
 )

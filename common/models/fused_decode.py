@@ -21,6 +21,7 @@ TOKENS = tl.constexpr(64)  # of the cache, that attention takes at a time
 
 @triton.jit
 def keep_largest(out, indices, total, row, rows, TILE: tl.constexpr):  # type: ignore[no-untyped-def]
+    """Of this program's tile, each row's largest output and its index."""
     value, chosen = tl.max(total, axis=0, return_indices=True)
     slot = row * tl.num_programs(0) + tl.program_id(0)
     tl.store(out + slot, value, mask=row < rows)
@@ -57,7 +58,7 @@ def multiply(  # type: ignore[no-untyped-def]
             wide = factor.to(tl.float32)
             squares += wide * wide
             factor = wide * scale.to(tl.float32)[None, :]
-            column += COLUMNS  # Triton loads the dot's operands ahead, and no others
+            column += COLUMNS  # one turn ahead, by hand: Triton loads only a dot's operands ahead
             scale = tl.load(gain + column, mask=column < end, other=0.0)
         total = tl.dot(tile, tl.trans(factor.to(tile.dtype)), total, input_precision="ieee")
     if gain is not None:
@@ -155,7 +156,7 @@ def choose(  # type: ignore[no-untyped-def]
 ):  # fmt: skip
     """The likeliest token of a row and the normed state that it was read from; its embedding starts the next stream.
 
-    A row that has made `new` tokens makes its last one again. If `new` is 0 the rows go together, with no last.
+    A row stays at its last place, `new` - 1. Where rows go together `new` is 0, and no place is the last.
     """
     row, at, tile = tl.program_id(0), tl.arange(0, WIDTH), tl.arange(0, TILES)
     value = tl.load(largest + row * tiles + tile, mask=tile < tiles, other=float("-inf"))
