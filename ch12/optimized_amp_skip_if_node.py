@@ -1,4 +1,4 @@
-"""An IF node in a CUDA graph holds the update; the last block of the check sets its condition, and no host looks."""
+"""An IF node holds the update, and no host looks; for one short kernel, as here, a flag on the device is quicker."""
 
 import weakref
 from collections.abc import Callable
