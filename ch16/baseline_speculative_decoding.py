@@ -1,7 +1,5 @@
 """The target model passes once for every token, and each pass reads all its weights for one token's sake."""
 
-from math import ceil
-
 import torch
 from torch import Tensor
 from torch.nn import functional as F
@@ -25,13 +23,28 @@ def inputs(draw: Draw, target: dict[str, int], draft: dict[str, int], prompt: in
     """Gumbel noise is an input: the token with the greatest sum of logit and noise is a sample of the softmax."""
     shapes = Shape(**target), Shape(**draft)
     weights, guesses = (draw_weights(draw, shape, getattr(torch, dtype)) for shape in shapes)
-    vocabulary, successor = shapes[0].vocabulary, weights["successor"].clone()
-    others = draw.permutation(vocabulary)[int(AGREED * vocabulary) :]
+    vocabulary, chain = shapes[0].vocabulary, weights["successor"]
+    others, successor = draw.permutation(vocabulary)[int(AGREED * vocabulary) :], chain.clone()
     successor[others] = successor[others.roll(1)]
     guesses["head"][successor] = guesses["embedding"]
-    uniform = draw.uniform(new, vocabulary, low=1e-6, high=1.0).clamp_(max=1 - 1e-6)
-    tokens, noise = draw.integers(1, prompt, high=vocabulary), -(-uniform.log()).log()
-    return {"weights": weights, "shapes": shapes, "draft": guesses, "prompt": tokens, "noise": noise}
+    given = draw.integers(1, prompt, high=vocabulary)
+    given[:, -1] = start_of(chain, successor != chain, draw.permutation(vocabulary), new)
+    noise = -(-draw.uniform(new, vocabulary, low=1e-6, high=1.0).clamp_(max=1 - 1e-6).log()).log()
+    return {"weights": weights, "shapes": shapes, "draft": guesses, "prompt": given, "noise": noise}
+
+
+def wrong_guesses(new: int) -> int:
+    """How many of an answer's guesses are wrong. The first token is not guessed, and the last guess is right."""
+    return round((new - 1) * (1 - AGREED))
+
+
+def start_of(successor: Tensor, wrong: Tensor, tokens: Tensor, new: int) -> Tensor:
+    """The first of `tokens` after which `new` tokens have that many wrong guesses, or nearly if no token has."""
+    token, count = tokens, torch.zeros_like(tokens)
+    for _ in range(new - 1):
+        token = successor[token]
+        count += wrong[token]
+    return tokens[((count - wrong_guesses(new)).abs() + wrong[token]).sort(stable=True).indices[0]]
 
 
 def reference(
@@ -45,17 +58,12 @@ def reference(
 
 
 def cost(target: dict[str, int], draft: dict[str, int], prompt: int, new: int, dtype: str) -> Cost:
-    """One pass for the prompt and one for each wrong guess; the number of wrong guesses is the mean over draws."""
-    network, passes = Shape(**target), 1 + ceil((new - 1) * (1 - AGREED))
+    """One pass for the prompt, one that ends at each wrong guess, and one for the right guesses behind the last."""
+    network, passes = Shape(**target), 2 + wrong_guesses(new)
     blocks, head = network.layers * network.layer_weights, network.width * network.vocabulary
-    return Cost(
-        read=getattr(torch, dtype).itemsize * passes * network.read_weights,
-        flops=2 * (blocks * (prompt + new - 1) + head * new),
-        dtype="bf16",
-        passes=passes,
-        items=new,
-        unit="tokens",
-    )
+    read = getattr(torch, dtype).itemsize * passes * network.read_weights
+    flops = 2 * (blocks * (prompt + new - 1) + head * new)
+    return Cost(read=read, flops=flops, dtype="bf16", passes=passes, items=new, unit="tokens")
 
 
 workload = Workload(
