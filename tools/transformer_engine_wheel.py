@@ -18,7 +18,7 @@ from typing import Annotated
 import typer
 
 from common.python.base.toolkit import ROOT, find_nvcc, nvcc_version
-from tools.cli.exits import FAILED, PLAIN, ended, exits
+from tools.cli.exits import FAILED, PLAIN, ended
 from tools.cli.options import RootOption
 
 PROGRAM = "build_transformer_engine_wheel.sh"
@@ -33,7 +33,6 @@ WHAT = "A release of NVIDIA/TransformerEngine (2.17), a tag (v2.8.0+40c69e7) or 
 
 
 @app.command(help=__doc__)
-@exits(PROGRAM)
 def build(
     version: Annotated[str, typer.Argument(help=WHAT)],
     dry_run: Annotated[bool, typer.Option("--dry-run", help="Print what would be run, and run nothing.")] = False,

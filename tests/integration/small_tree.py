@@ -9,6 +9,7 @@ import subprocess
 import time
 from collections.abc import Callable
 from dataclasses import dataclass, field
+from functools import partial
 from pathlib import Path
 from textwrap import dedent, indent
 from typing import Any
@@ -22,6 +23,7 @@ from common.python.run.options import Options
 from common.python.run.suite import Say, Show, Suite, aloud, open_suite
 from common.python.workers.process import Worker
 from tools.cli.benchmark_cli import main
+from tools.cli.exits import ended
 
 Done = subprocess.CompletedProcess[str]
 Hire = Callable[..., Worker]
@@ -198,12 +200,12 @@ def nothing_left() -> bool:
     return children(multiprocessing.forkserver._forkserver._forkserver_pid) == []  # type: ignore[attr-defined]
 
 
-def cli(*words: str | Path) -> Done:
-    """The command in this process, which is as the user starts it but for the start."""
-    out, err = io.StringIO(), io.StringIO()
-    with contextlib.redirect_stdout(out), contextlib.redirect_stderr(err), pytest.raises(SystemExit) as ended:
-        main(list(map(str, words)))
-    return Done(list(words), int(ended.value.code or 0), out.getvalue(), err.getvalue())
+def cli(*words: str | Path, tool: Any = None) -> Done:
+    """The command in this process, which is as the user starts it but for the start; or the tool of another module."""
+    out, err, command = io.StringIO(), io.StringIO(), partial(ended, tool.app, tool.PROGRAM) if tool else main
+    with contextlib.redirect_stdout(out), contextlib.redirect_stderr(err), pytest.raises(SystemExit) as end:
+        command(list(map(str, words)))
+    return Done(list(words), int(end.value.code or 0), out.getvalue(), err.getvalue())
 
 
 def assert_usage(done: Done, *words: str) -> None:

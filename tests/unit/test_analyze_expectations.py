@@ -7,12 +7,12 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from small_tree import cli
 from synthetic_run import manifest, pair, refused, write_run
-from typer.testing import CliRunner
 
 from common.python.base.results import PairResult
 from common.python.regress import expectations
-from tools.analysis.analyze_expectations import app
+from tools.analysis import analyze_expectations
 
 README = "# Chapter\n\n<!-- results:begin -->\n<!-- results:end -->\n"
 
@@ -39,9 +39,8 @@ class Place:
 
     def analyze(self, *words: str | Path) -> tuple[int, list[str], list[str]]:
         command = ["--root", self.root, *(() if "--artifacts-dir" in words else ("--artifacts-dir", self.artifacts))]
-        done = CliRunner().invoke(app, [str(word) for word in (*command, *words)])
-        assert done.exception is None or isinstance(done.exception, SystemExit), done.exception
-        return done.exit_code, done.stdout.splitlines(), done.stderr.splitlines()
+        done = cli(*command, *words, tool=analyze_expectations)
+        return done.returncode, done.stdout.splitlines(), done.stderr.splitlines()
 
     def files(self) -> dict[Path, bytes]:
         return {path: path.read_bytes() for path in sorted(self.root.glob("ch07/*"))}

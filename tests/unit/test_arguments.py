@@ -6,8 +6,8 @@ from pathlib import Path
 
 import pytest
 import typer
+from small_tree import cli
 from synthetic_run import ROOT
-from typer.testing import CliRunner
 
 from tools import transformer_engine_wheel as builder
 from tools.cli.benchmark_cli import app
@@ -59,13 +59,13 @@ def test_a_release_a_tag_or_a_commit_is_what_pip_would_build(
     version: str, reference: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(builder, "environment", lambda tools: {"NVTE_FRAMEWORK": "pytorch"})
-    done = CliRunner().invoke(builder.app, [version, "--dry-run", "--root", str(tmp_path)])
-    assert done.exit_code == 0
+    done = cli(version, "--dry-run", "--root", tmp_path, tool=builder)
+    assert done.returncode == 0
     assert f"git+{builder.REPOSITORY}@{reference}\n" in done.stdout.replace("'", "")
     assert not (tmp_path / "build").exists()
 
 
 @pytest.mark.parametrize("version", ["main", "2", "40c69e", "v2.8;x"])
 def test_what_is_none_of_them_is_one_line_and_2(version: str) -> None:
-    done = CliRunner().invoke(builder.app, [version, "--dry-run"])
-    assert (done.exit_code, done.stderr.count("\n")) == (2, 1)
+    done = cli(version, "--dry-run", tool=builder)
+    assert (done.returncode, done.stderr.count("\n")) == (2, 1)

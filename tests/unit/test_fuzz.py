@@ -15,8 +15,8 @@ import pytest
 from fuzz import SOURCES, VALUES, damaged, dumped, examples
 from hypothesis import given
 from hypothesis import strategies as st
+from small_tree import cli
 from synthetic_run import ROOT, pair, summary, write_run, written
-from typer.testing import CliRunner
 
 from common.python.base import lock
 from common.python.base.results import Manifest, PairResult
@@ -30,7 +30,6 @@ from common.python.regress.expectations import read as read_expectations
 from common.python.regress.runs import made_of
 from common.python.report.artifacts import Run, read_journal, read_run
 from common.python.run.resume import go_on
-from tools.cli.benchmark_cli import app
 
 RESULTS = "ch07_copy/results/benchmark_test_results.json"
 LONGEST = 600  # characters of a refusal, which quotes at most 200 of the file and a path
@@ -251,8 +250,8 @@ def test_a_run_with_a_symbolic_link_in_it_is_refused(read: Callable[[Path], obje
 )
 def test_a_hostile_target_is_a_usage_error_in_one_printable_line(command: str, target: str, tmp_path: Path) -> None:
     root = written(tmp_path, {f"ch07/{role}_transpose.py": '"""Rows."""\n' for role in ("baseline", "optimized")})
-    done = CliRunner().invoke(app, [command, target, "--root", str(root)])
-    assert (done.exit_code, done.stdout) == (2, "")
+    done = cli(command, target, "--root", root)
+    assert (done.returncode, done.stdout) == (2, "")
     assert done.stderr.endswith("\n")
     assert done.stderr.count("\n") == 1
     assert done.stderr[:-1].isprintable()

@@ -3,16 +3,15 @@
 from pathlib import Path
 
 import pytest
+from small_tree import cli
 from synthetic_run import ROOT, manifest, pair, program, write_run
-from typer.testing import CliRunner
 
 from common.python import cuda
 from common.python.base import toolkit
 from common.python.base.paths import DISTRIBUTION, build_folder, installed
 from common.python.build import compilation
 from common.python.corpus.discovery import find_pairs
-from tools.analysis.analyze_expectations import app
-from tools.cli.benchmark_cli import app as benchmark_cli
+from tools.analysis import analyze_expectations
 
 TINY = 'extern "C" int tiny(void* stream) { return 0; }\n'
 
@@ -59,9 +58,9 @@ def test_compilers_write_to_that_folder_and_to_no_other(
 
 def test_what_would_change_chapters_or_documents_is_refused_in_one_line(packages: Path) -> None:
     run = str(write_run(packages.parent / "run", [pair({"baseline": 100.0, "optimized": 50.0})], manifest()))
-    for command, words in ((app, ["--update", "--artifacts-dir", run]), (benchmark_cli, ["new", "ch07:my_pair"])):
-        done = CliRunner().invoke(command, [*words, "--root", str(packages)])
-        assert done.exit_code == 2
+    for tool, words in ((analyze_expectations, ["--update", "--artifacts-dir", run]), (None, ["new", "ch07:my_pair"])):
+        done = cli(*words, "--root", packages, tool=tool)
+        assert done.returncode == 2
         assert done.stdout == ""
         assert done.stderr.count("\n") == 1
         assert "work in a checkout" in done.stderr

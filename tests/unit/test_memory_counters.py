@@ -5,13 +5,13 @@ import io
 from pathlib import Path
 
 import pytest
+from small_tree import Done, cli
 from synthetic_run import host, program
-from typer.testing import CliRunner, Result
 
 import tools.analysis.memory_counters as counters
 from common.python.base.machine import Gpu
 from common.python.profile.nsight import mark
-from tools.analysis.memory_counters import CONFLICTS, FEWEST, METRICS, PASSES, READ, REQUESTS, SECTORS, WRITTEN, app
+from tools.analysis.memory_counters import CONFLICTS, FEWEST, METRICS, PASSES, READ, REQUESTS, SECTORS, WRITTEN
 
 HERE = host(Gpu("NVIDIA H200", "GPU-1", 90, 140.0))
 KERNEL = {READ: "1,500,000", WRITTEN: "500,000", SECTORS["ld"]: "160", REQUESTS["ld"]: "10", CONFLICTS[0]: "4"}
@@ -34,19 +34,19 @@ def page(*variants: str) -> str:
 
 def run(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, printed: str, *targets: str, code: int = 0, seconds: int = 0
-) -> Result:
+) -> Done:
     told = f"#!/bin/bash\necho \"$@\" >> {tmp_path}/calls\ncat <<'END'\n{printed}\nEND\nsleep {seconds}\nexit {code}\n"
     ncu = program(tmp_path / "ncu", told)
     monkeypatch.setattr(counters, "find_program", lambda name: ncu)
     monkeypatch.setattr(counters, "machine", lambda: HERE)
     monkeypatch.setattr(counters, "compile_cuda", lambda *how: None)
-    return CliRunner().invoke(app, [*targets, "--logs", str(tmp_path / "logs")])
+    return cli(*targets, "--logs", tmp_path / "logs", tool=counters)
 
 
 def test_a_process_of_ncu_counts_the_pairs_of_a_chapter(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     names = [f"{role}_{name}" for name in ("transpose", "strided_copy") for role in ("baseline", "optimized")]
     done = run(tmp_path, monkeypatch, page(*names), "ch07:transpose", "ch07:strided_copy")
-    assert done.exit_code == 0
+    assert done.returncode == 0
     needed = f"{16384 * 16384 * 4 / 1e6:.1f}"
     cells = ["baseline_transpose", "3.0", needed, "0.00", "1.0", needed, "0.00", "16.0", "0.0", "4", "8"]
     assert done.stdout.splitlines()[2] == "| " + " | ".join(cells) + " |"
@@ -59,9 +59,9 @@ def test_a_variant_without_counts_is_named_and_others_count(tmp_path: Path, monk
     named = "memory_counters: optimized_transpose"
     said = "optimized_transpose: prepare\noptimized_transpose: VariantError: no\n==ERROR== The application ended (1).\n"
     done = run(tmp_path, monkeypatch, said + page("baseline_transpose"), "ch07:transpose", code=1)
-    assert (done.exit_code, done.stdout.count("transpose")) == (1, 1)
+    assert (done.returncode, done.stdout.count("transpose")) == (1, 1)
     assert done.stderr.startswith(f"{named}: VariantError: no (exit code 1: The application")
     done = run(tmp_path, monkeypatch, "==ERROR== The driver refused", "ch07:transpose")
-    assert (done.exit_code, f"{named} (The driver refused" in done.stderr) == (1, True)
+    assert (done.returncode, f"{named} (The driver refused" in done.stderr) == (1, True)
     monkeypatch.setattr(counters, "LIMIT_S", 0.0)
     assert f"{named}: it did not end in" in run(tmp_path, monkeypatch, "", "ch07:transpose", seconds=9).stderr

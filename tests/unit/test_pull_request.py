@@ -11,13 +11,13 @@ from pathlib import Path
 from textwrap import dedent
 
 import pytest
-from small_tree import Tree
+from small_tree import Tree, cli
 from synthetic_run import HOSTILE, ROOT, git, manifest, pair, program, refused, summary, variant, write_run, written
-from typer.testing import CliRunner
 
 from common.python.base.results import Interval, PairResult
 from common.python.build import compilation
-from tools.analysis.pull_request import FIXED, MARKER, MOST_LINES, app, comment_text
+from tools.analysis import pull_request
+from tools.analysis.pull_request import FIXED, MARKER, MOST_LINES, comment_text
 
 WORKFLOW = (ROOT / ".github" / "workflows" / "gpu.yml").read_text()
 MODEL = "from common.models.m import double\n\ndef prepare(a):\n    return lambda: double(a)\n"
@@ -46,8 +46,8 @@ def tree(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Tree:
 
 
 def targets(base: str = "HEAD") -> tuple[list[str], str]:
-    done = CliRunner().invoke(app, ["targets", base])
-    assert done.exit_code == 0, done.stderr
+    done = cli("targets", base, tool=pull_request)
+    assert done.returncode == 0, done.stderr
     return done.stdout.split(), done.stderr
 
 
@@ -80,8 +80,8 @@ def test_a_pair_that_cannot_be_compared_is_left_out_and_named(tree: Tree) -> Non
     assert found == []
     assert "ch01:new is left out: --against HEAD: none of these pairs is there" in said
     assert "ch01:x is left out: ch01:x asks for something else at HEAD" in said
-    done = CliRunner().invoke(app, ["targets", "--", "--output=x"])
-    assert (done.exit_code, done.stderr.count("\n")) == (2, 1)
+    done = cli("targets", "--", "--output=x", tool=pull_request)
+    assert (done.returncode, done.stderr.count("\n")) == (2, 1)
 
 
 def test_the_fixed_pairs_are_there_and_differ() -> None:

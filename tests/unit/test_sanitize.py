@@ -12,7 +12,7 @@ from pathlib import Path
 
 import pytest
 from fault_suite import with_callers
-from small_tree import Tree, alive, doing, until
+from small_tree import Tree, alive, cli, doing, until
 from synthetic_run import ROOT, host, program
 
 import tools.testing.sanitize as sanitize
@@ -101,12 +101,10 @@ def faults(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 @pytest.fixture
-def run(faults: Path, stand_in: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> Run:
+def run(faults: Path, stand_in: Path, tmp_path: Path) -> Run:
     def call(*words: str, root: Path = faults) -> tuple[int, list[str]]:
-        with pytest.raises(SystemExit) as ended:
-            sanitize.ended(sanitize.app, "sanitize.sh", [*words, "--root", str(root), "--logs", str(tmp_path / "logs")])
-        captured = capsys.readouterr()
-        return int(ended.value.code or 0), (captured.out + captured.err).splitlines()
+        done = cli(*words, "--root", root, "--logs", tmp_path / "logs", tool=sanitize)
+        return done.returncode, (done.stdout + done.stderr).splitlines()
 
     return call
 

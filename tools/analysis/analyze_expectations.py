@@ -26,7 +26,7 @@ from common.python.regress.runs import alike, choose, run_folders
 from common.python.report.artifacts import Run, read_run
 from common.python.report.markdown import append_to_job_page
 from common.python.report.rows import gain_text
-from tools.cli.exits import PLAIN, SLOWER, ended, exits
+from tools.cli.exits import PLAIN, SLOWER, ended
 from tools.documentation.front_page import renew
 
 PROGRAM = "analyze_expectations"
@@ -36,7 +36,6 @@ app = typer.Typer(add_completion=False, **PLAIN)
 
 
 @app.command()
-@exits(PROGRAM)
 def analyze(
     artifacts_dir: Annotated[
         Path, typer.Option(help="Holds runs, of which the newest is taken; or one run's folder.")

@@ -29,7 +29,7 @@ from common.python.profile import nsight
 from common.python.profile.nsight import Uncaptured, complaint, mark, ncu_table, run_tool
 from common.python.run.variant_status import compile_cuda
 from common.python.workers.launch import ONE_HOST
-from tools.cli.exits import DONE, FAILED, PLAIN, ended, exits
+from tools.cli.exits import DONE, FAILED, PLAIN, ended
 from tools.cli.roofline import costs
 
 PROGRAM = "memory_counters"
@@ -78,7 +78,6 @@ app = typer.Typer(add_completion=False, **PLAIN)
 
 
 @app.command(help=__doc__)
-@exits(PROGRAM)
 def counters(
     targets: Annotated[list[str], typer.Argument(metavar="TARGET...", help="Pairs or chapters.")],
     logs: Annotated[Path, typer.Option(help="Where what ncu printed is kept.")] = Path("artifacts/counters"),

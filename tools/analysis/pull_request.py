@@ -27,7 +27,7 @@ from common.python.report.markdown import escaped, table
 from common.python.report.rows import blame, interval_text, verdict_text
 from common.python.stats.intervals import MARGIN, verdict
 from common.python.stats.verdict import OF_MEMORY
-from tools.cli.exits import PLAIN, ended, exits
+from tools.cli.exits import PLAIN, ended
 
 PROGRAM = "pull_request"
 MARKER = "<!-- benchmark -->"  # by which gpu.yml finds its comment again
@@ -42,7 +42,6 @@ app = typer.Typer(add_completion=False, **PLAIN)
 
 
 @app.command()
-@exits(PROGRAM)
 def targets(base: str) -> None:
     """Print the pairs of the chapters here whose files differ from this commit's; of another harness, a few more."""
     for pair in changed_pairs(Path.cwd(), base):
@@ -56,7 +55,6 @@ def targets(base: str) -> None:
 
 
 @app.command()
-@exits(PROGRAM)
 def comment(
     run: Annotated[Path, typer.Argument(help="A run's folder, which need not be there if nothing was measured.")],
     left_out: Annotated[Path | None, typer.Option(help="What `targets` wrote to stderr.")] = None,

@@ -14,13 +14,12 @@ import typer
 
 from common.python.base.toolkit import ROOT
 from tools.cli import options as o  # what a command needs is imported inside it, so that --help answers at once
-from tools.cli.exits import DONE, FAILED, NOTHING, PLAIN, Commands, claims, ended
+from tools.cli.exits import DONE, FAILED, NOTHING, PLAIN, claims, ended
 from tools.cli.new_pair import new
 
 NEWEST = o.ARTIFACTS / "latest"
 
 app = typer.Typer(
-    cls=Commands,
     add_completion=True,
     **PLAIN,
     help="Pairs of GPU workloads: a plain and an optimized solution, proven equal and measured against each other. "

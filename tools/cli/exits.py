@@ -11,7 +11,6 @@ from pathlib import Path
 from typing import Any, NoReturn
 
 import typer
-from typer.core import TyperGroup
 
 from common.python.base.interrupt import SuiteTimeUp
 from common.python.base.lock import Busy, Claim, hold
@@ -27,45 +26,12 @@ UsageError: Any = typer.BadParameter.__bases__[0]  # click's, or that of the cop
 NO_ROOM = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)  # for what is written; never of what is read
 
 
-def usage(message: str, program: str = "benchmark_cli") -> typer.Exit:
-    """Say in one line what was wrong and what would be right; the caller raises what is returned."""
-    typer.echo(f"{program}: {clean(message)}", err=True)
-    return typer.Exit(USAGE)
-
-
-@contextmanager
-def exits(program: str = "benchmark_cli") -> Iterator[None]:
-    """End a command by what an error means: 2 for what the user can mend, 4 where nothing could run, 130 by Ctrl-C.
-
-    And 1 where the time of a suite is up. An OSError that names no file is of the output, and passes.
-    """
-    try:
-        yield
-    except typer.Exit:
-        raise
-    except KeyboardInterrupt:
-        raise typer.Exit(INTERRUPTED) from None
-    except (ValueError, ArithmeticError) as error:  # the latter from figures that no run measures
-        raise usage(str(error), program) from error
-    except OSError as error:
-        if error.filename is None:
-            raise
-        raise usage(f"cannot use {error.filename}: {error.strerror or error}", program) from error
-    except (RuntimeError, Busy, SuiteTimeUp) as error:
-        typer.echo(f"{program}: {str(error).strip()}", err=True)
-        raise typer.Exit(FAILED if isinstance(error, SuiteTimeUp) else NOTHING) from error
-
-
-class Commands(TyperGroup):
-    """All commands of a program, each of which raises what is wrong: what that means is decided here."""
-
-    @exits()
-    def invoke(self, ctx: Any) -> Any:
-        return super().invoke(ctx)
-
-
 def ended(commands: typer.Typer, program: str, words: list[str] | None = None) -> NoReturn:
-    """End this process as a command line does: what typer finds wrong, or output that is lost, is said in one line."""
+    """End this process as a command line does: what an error means is the exit code, what it says is one line.
+
+    Of errors 2 is for what the user can mend, 4 for where nothing could run, 1 for a suite whose time is up and for
+    output that is lost. Any other is a traceback.
+    """
     # Where a standard stream is closed (`>&-`), the next file that is opened would get its number, and its text.
     while (number := os.open(os.devnull, os.O_RDWR)) < 3:
         os.set_inheritable(number, True)
@@ -74,20 +40,29 @@ def ended(commands: typer.Typer, program: str, words: list[str] | None = None) -
     for stream in (sys.stdout, sys.stderr):
         if isinstance(stream, io.TextIOWrapper):
             stream.reconfigure(errors="replace")  # what a terminal cannot show
+    line = ""
     try:
         code = commands(words, standalone_mode=False, prog_name=None if words is None else program)
         sys.stdout.flush()
     except UsageError as error:
         command = error.ctx.command_path if error.ctx else program
-        code = usage(f"{error.format_message().rstrip('.')}; see `{command} --help`", program).exit_code
+        code, line = USAGE, f"{error.format_message().rstrip('.')}; see `{command} --help`"
     except (KeyboardInterrupt, typer.Abort):
         code = INTERRUPTED
+    except (ValueError, ArithmeticError) as error:  # the latter from figures that no run measures
+        code, line = USAGE, str(error)
     except OSError as error:
-        if error.filename is not None or error.errno not in NO_ROOM:
+        if error.filename is not None:
+            code, line = USAGE, f"cannot use {error.filename}: {error.strerror or error}"
+        elif error.errno in NO_ROOM:
+            code, line = FAILED, f"the output cannot be written: {error.strerror}"
+            hush()
+        else:
             raise
-        told(f"the output cannot be written: {error.strerror}")
-        hush()
-        code = FAILED
+    except (RuntimeError, Busy, SuiteTimeUp) as error:
+        code, line = FAILED if isinstance(error, SuiteTimeUp) else NOTHING, str(error)
+    if line:
+        typer.echo(f"{program}: {clean(line)}", err=True)
     sys.exit(code)
 
 

@@ -29,7 +29,7 @@ from common.python.corpus.discovery import Pair, choose
 from common.python.cuda import CudaError, compile_source
 from common.python.profile.nsight import base_name, run_to_end, step_command
 from common.python.requirements import arch_of, unmet
-from tools.cli.exits import DONE, FAILED, NOTHING, PLAIN, ended, exits
+from tools.cli.exits import DONE, FAILED, NOTHING, PLAIN, ended
 from tools.cli.options import Words
 
 PROGRAM = "sanitize.sh"
@@ -136,7 +136,6 @@ app = typer.Typer(add_completion=False, **PLAIN)
 
 
 @app.command(help=__doc__)
-@exits(PROGRAM)
 def sanitize(
     targets: Words = None,
     tool: Annotated[list[str] | None, typer.Option(help=f"Only this of {', '.join(TOOLS)}; repeatable.")] = None,
