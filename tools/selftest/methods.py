@@ -15,7 +15,7 @@ import torch
 
 from common.python.proof.preparation import Preparation
 from common.python.workers.commands import Commands
-from common.python.workload import Output, Step
+from common.python.workload import Step
 
 LEAST_S = 0.02  # that any method is asked for
 LOOP_WARM_UP = 3
@@ -89,11 +89,7 @@ def empty_step(worker: Commands, baseline: str, size: str) -> dict[str, Any]:
     """The floor that a session prints, and what an empty step reads when it is sampled in blocks as any other."""
     prep = _prepared(worker, [baseline], size)
     floor_us = worker.start_clock()
-
-    def empty() -> Output:
-        return ()
-
-    variant = replace(prep.variants[baseline], name="empty", step=empty)
+    variant = replace(prep.variants[baseline], name="empty", step=lambda: ())
     prep, sampler = replace(prep, variants={"empty": variant}), worker.sampler
     sampler.warm(prep, ["empty"], 1.0, passes=5)
     read = []

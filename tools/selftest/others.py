@@ -13,7 +13,7 @@ import pandas
 
 from common.python.base.journal import write
 from common.python.stats.verdict import times
-from common.python.workers.process import WorkerError, one_worker
+from common.python.workers.process import WorkerError
 from tools.selftest.promises import Promise, clopper_pearson, standing
 from tools.selftest.sessions import Bench, in_turn, lay_runnable, record
 from tools.selftest.tree import Laid, subjects
@@ -23,7 +23,6 @@ FIRST = ("transpose", "cuda_graph", "triton_persistent_matmul", "flash_forward")
 FEWEST_REPEATS = 10  # of each method on each pair, for a promise
 DIFFERENT = 0.01  # what a reader would take for a difference
 CLEARLY = 1.645  # standard errors: 95% on one side
-LIMIT_S = 60.0  # of all other methods on a pair
 TIMED = ("prepare", "warm-up", "samples")  # phases of a session; the other methods prove and profile nothing
 COLUMNS = ["pair", "repeat", "method", "a_us", "b_us", "ratio", "seconds"]
 
@@ -54,9 +53,8 @@ def _compare(bench: Bench, laid: Laid, repeat: int) -> list[dict[str, Any]]:
     seconds = sum(result.seconds.get(phase, 0.0) for phase in TIMED)
     ours = {"method": OURS, "a_us": a_us, "b_us": b_us, "ratio": about.interval.ratio, "seconds": seconds}
     modules = [variant.module for variant in laid.pair.variants]
-    asked = {"modules": modules, "size": bench.size, "seconds": seconds, "seed": bench.seed + repeat}
-    with one_worker(laid.pair.folder.root, bench.log, bench.seed) as worker:
-        return [ours, *worker.call("call", LIMIT_S, module="tools.selftest.methods", function="compare", **asked)]
+    asked = {"modules": modules, "seconds": seconds, "seed": bench.seed + repeat}
+    return [ours, *bench.call(laid.pair.folder.root, "compare", **asked)]
 
 
 def promises(timings: pandas.DataFrame, skipped: dict[str, str]) -> list[Promise]:

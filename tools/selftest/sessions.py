@@ -8,7 +8,7 @@ import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Literal
+from typing import Any, Literal
 
 from common.python.base.machine import Machine
 from common.python.base.results import Interval, PairResult, Verdict
@@ -18,10 +18,11 @@ from common.python.run.variant_status import assign
 from common.python.stats.intervals import compare, verdict
 from common.python.stats.sampling_plan import FEWEST_ROUNDS
 from common.python.timing.telemetry import Monitor
+from common.python.workers.process import one_worker
 from tools.selftest.promises import Name, Promise, promised_share
 from tools.selftest.tree import Laid, Lane, lay_lanes
 
-LIMIT_S = 60.0  # for one session, which should take two seconds
+LIMIT_S = 60.0  # for one session, which should take two seconds, or all other methods on a pair
 SAMPLES = "sessions.jsonl.gz"
 LEAST_COVERED = 0.93
 
@@ -84,10 +85,11 @@ class Bench:
     def size(self) -> str:
         return "bench" if self.gpu else "cpu"
 
-    @property
-    def log(self) -> Path:
-        """Of workers apart from those of sessions."""
-        return self.folder / "logs" / "worker.log"
+    def call(self, root: Path, function: str, **asked: Any) -> Any:
+        """What a function of methods.py answers in a worker of its own, at this machine's size. Raises WorkerError."""
+        asked |= {"module": "tools.selftest.methods", "function": function, "size": self.size}
+        with one_worker(root, self.folder / "logs" / "worker.log", self.seed) as worker:
+            return worker.call("call", LIMIT_S, **asked)
 
 
 def lay_runnable(
@@ -116,16 +118,10 @@ def in_turn(bench: Bench, what: str, ready: Sequence[Laid], count: int) -> Itera
 
 
 def record(bench: Bench, laid: Laid, folder: Path, iterations: int | None = None) -> tuple[list[Outcome], PairResult]:
-    """Run a session, append all of its samples to a file in `folder`, and give what it says of each lane."""
-    result = _run(bench, laid, iterations)
-    folder.mkdir(parents=True, exist_ok=True)
-    with gzip.open(folder / SAMPLES, "at", compresslevel=3) as file:
-        file.write(result.model_dump_json() + "\n")
-    return outcomes(result, laid.lanes, laid.lever), result
+    """Run a session, append all of its samples to a file in `folder`, and give what it says of each lane.
 
-
-def _run(bench: Bench, laid: Laid, iterations: int | None) -> PairResult:
-    """One session of the harness. Proof at test size is left out: `verify` and the suites do it."""
+    Proof at test size is left out: `verify` and the suites do it.
+    """
     bench.count += 1
     roster = assign(laid.pair, bench.machine, bench.device)
     roster.result.best_pace_us = bench.best_pace_us
@@ -143,11 +139,14 @@ def _run(bench: Bench, laid: Laid, iterations: int | None) -> PairResult:
         prove_at=(),
     )
     try:
-        done = HarnessSession(laid.pair, roster, settings).measure()
+        result = HarnessSession(laid.pair, roster, settings).measure()
     finally:
         shutil.rmtree(settings.scratch, ignore_errors=True)
-    bench.best_pace_us = done.best_pace_us
-    return done
+    bench.best_pace_us = result.best_pace_us
+    folder.mkdir(parents=True, exist_ok=True)
+    with gzip.open(folder / SAMPLES, "at", compresslevel=3) as file:
+        file.write(result.model_dump_json() + "\n")
+    return outcomes(result, laid.lanes, laid.lever), result
 
 
 def outcomes(result: PairResult, lanes: Sequence[Lane], lever: Lane | None = None) -> list[Outcome]:

@@ -9,7 +9,6 @@ from statistics import median
 
 from common.python.base.journal import write
 from common.python.stats.verdict import times
-from common.python.workers.process import one_worker
 from tools.selftest.promises import Promise, promised_share, standing
 from tools.selftest.sessions import Bench, Outcome, coverage, in_turn, lay_runnable, note_on, record
 from tools.selftest.tree import PLANTED, SHORT, SPIN, lay_lanes, subjects
@@ -23,7 +22,6 @@ LEVER = 0.5  # tells what a planted share really adds; nominally a tenth of its 
 READS_RIGHT = 0.01
 SAMPLES = 64  # of each variant in a session with planted slowdowns: eight rounds of four blocks
 EVENT_US = 0.5  # CUDA says that the times between its events are good to about this
-EMPTY_LIMIT_S = 60.0
 
 
 def against_itself(bench: Bench, scratch: Path) -> list[Promise]:
@@ -60,9 +58,7 @@ def _empty_step(bench: Bench, scratch: Path) -> tuple[float, list[float]]:
     """What the harness prints as the time of an empty step, and what one reads in blocks. Raises WorkerError."""
     bench.say("truth: an empty step")
     short = lay_lanes(scratch, SHORT, [0]).pair.variants[0]
-    asked = {"module": "tools.selftest.methods", "function": "empty_step", "baseline": short.module}
-    with one_worker(scratch, bench.log, bench.seed) as worker:
-        read = worker.call("call", EMPTY_LIMIT_S, **asked, size=bench.size)
+    read = bench.call(scratch, "empty_step", baseline=short.module)
     write(bench.folder / "truth" / "empty_step.json", json.dumps(read))
     return read["floor_us"], read["empty_us"]
 
