@@ -18,7 +18,7 @@ from typing import Annotated
 import typer
 
 from common.python.base.toolkit import ROOT, find_nvcc, nvcc_version
-from tools.cli.exits import FAILED, PLAIN, ended
+from tools.cli.exits import FAILED, alone, ended
 from tools.cli.options import RootOption
 
 PROGRAM = "build_transformer_engine_wheel.sh"
@@ -28,11 +28,9 @@ REPOSITORY = "https://github.com/NVIDIA/TransformerEngine.git"
 BUILD_TOOLS = ("setuptools>=61", "wheel", "cmake>=3.21", "ninja", "pybind11[global]")
 RELEASE, COMMIT = r"\d+\.\d+(\.\d+)?", "[0-9a-f]{7,40}"
 
-app = typer.Typer(add_completion=False, **PLAIN)
 WHAT = "A release of NVIDIA/TransformerEngine (2.17), a tag (v2.8.0+40c69e7) or a commit (7 to 40 hex digits)."
 
 
-@app.command(help=__doc__)
 def build(
     version: Annotated[str, typer.Argument(help=WHAT)],
     dry_run: Annotated[bool, typer.Option("--dry-run", help="Print what would be run, and run nothing.")] = False,
@@ -95,4 +93,4 @@ def environment(tools: Path) -> dict[str, str]:
 
 
 if __name__ == "__main__":
-    ended(app, PROGRAM)
+    ended(alone(build, __doc__), PROGRAM)

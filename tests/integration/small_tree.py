@@ -23,7 +23,7 @@ from common.python.run.options import Options
 from common.python.run.suite import Say, Show, Suite, aloud, open_suite
 from common.python.workers.process import Worker
 from tools.cli.benchmark_cli import main
-from tools.cli.exits import ended
+from tools.cli.exits import alone, ended
 
 Done = subprocess.CompletedProcess[str]
 Hire = Callable[..., Worker]
@@ -201,8 +201,10 @@ def nothing_left() -> bool:
 
 
 def cli(*words: str | Path, tool: Any = None) -> Done:
-    """The command in this process, which is as the user starts it but for the start; or the tool of another module."""
-    out, err, command = io.StringIO(), io.StringIO(), partial(ended, tool.app, tool.PROGRAM) if tool else main
+    """The command in this process, which is as the user starts it but for the start; or a tool of one command."""
+    out, err, command = io.StringIO(), io.StringIO(), main
+    if tool is not None:
+        command = partial(ended, alone(tool), tool.__globals__["PROGRAM"])
     with contextlib.redirect_stdout(out), contextlib.redirect_stderr(err), pytest.raises(SystemExit) as end:
         command(list(map(str, words)))
     return Done(list(words), int(end.value.code or 0), out.getvalue(), err.getvalue())

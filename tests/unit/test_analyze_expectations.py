@@ -12,7 +12,7 @@ from synthetic_run import manifest, pair, refused, write_run
 
 from common.python.base.results import PairResult
 from common.python.regress import expectations
-from tools.analysis import analyze_expectations
+from tools.analysis.analyze_expectations import analyze
 
 README = "# Chapter\n\n<!-- results:begin -->\n<!-- results:end -->\n"
 
@@ -39,7 +39,7 @@ class Place:
 
     def analyze(self, *words: str | Path) -> tuple[int, list[str], list[str]]:
         command = ["--root", self.root, *(() if "--artifacts-dir" in words else ("--artifacts-dir", self.artifacts))]
-        done = cli(*command, *words, tool=analyze_expectations)
+        done = cli(*command, *words, tool=analyze)
         return done.returncode, done.stdout.splitlines(), done.stderr.splitlines()
 
     def files(self) -> dict[Path, bytes]:
@@ -150,8 +150,8 @@ def test_pairs_that_are_not_sound_are_told_of_and_stay_as_they_were(settled: Pla
         (("--fail-on", ""), "--fail-on '' is not a status"),
         (("--provisional",), "--provisional goes with --update"),
         (("--artifacts-dir", "/nowhere"), "/nowhere holds no run: name a folder of runs, such as artifacts"),
-        (("--output-csv", "/proc/x/y.csv"), "cannot use /proc/x"),
-        (("--output-csv", ""), "--output-csv . is a folder: name a file, such as reports/x.csv"),
+        (("--output-csv", "/proc/x/y.csv"), "Invalid value for '--output-csv': cannot write /proc/x"),
+        (("--output-csv", ""), "Invalid value for '--output-csv': '' names no file"),
     ],
 )
 def test_bad_input_is_one_line_and_exit_code_2(settled: Place, words: tuple[str, ...], told: str) -> None:

@@ -59,7 +59,7 @@ def test_a_release_a_tag_or_a_commit_is_what_pip_would_build(
     version: str, reference: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(builder, "environment", lambda tools: {"NVTE_FRAMEWORK": "pytorch"})
-    done = cli(version, "--dry-run", "--root", tmp_path, tool=builder)
+    done = cli(version, "--dry-run", "--root", tmp_path, tool=builder.build)
     assert done.returncode == 0
     assert f"git+{builder.REPOSITORY}@{reference}\n" in done.stdout.replace("'", "")
     assert not (tmp_path / "build").exists()
@@ -67,5 +67,5 @@ def test_a_release_a_tag_or_a_commit_is_what_pip_would_build(
 
 @pytest.mark.parametrize("version", ["main", "2", "40c69e", "v2.8;x"])
 def test_what_is_none_of_them_is_one_line_and_2(version: str) -> None:
-    done = cli(version, "--dry-run", tool=builder)
+    done = cli(version, "--dry-run", tool=builder.build)
     assert (done.returncode, done.stderr.count("\n")) == (2, 1)

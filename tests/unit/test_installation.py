@@ -11,7 +11,7 @@ from common.python.base import toolkit
 from common.python.base.paths import DISTRIBUTION, build_folder, installed
 from common.python.build import compilation
 from common.python.corpus.discovery import find_pairs
-from tools.analysis import analyze_expectations
+from tools.analysis.analyze_expectations import analyze
 
 TINY = 'extern "C" int tiny(void* stream) { return 0; }\n'
 
@@ -58,7 +58,7 @@ def test_compilers_write_to_that_folder_and_to_no_other(
 
 def test_what_would_change_chapters_or_documents_is_refused_in_one_line(packages: Path) -> None:
     run = str(write_run(packages.parent / "run", [pair({"baseline": 100.0, "optimized": 50.0})], manifest()))
-    for tool, words in ((analyze_expectations, ["--update", "--artifacts-dir", run]), (None, ["new", "ch07:my_pair"])):
+    for tool, words in ((analyze, ["--update", "--artifacts-dir", run]), (None, ["new", "ch07:my_pair"])):
         done = cli(*words, "--root", packages, tool=tool)
         assert done.returncode == 2
         assert done.stdout == ""

@@ -40,7 +40,7 @@ def run(
     monkeypatch.setattr(counters, "find_program", lambda name: ncu)
     monkeypatch.setattr(counters, "machine", lambda: HERE)
     monkeypatch.setattr(counters, "compile_cuda", lambda *how: None)
-    return cli(*targets, "--logs", tmp_path / "logs", tool=counters)
+    return cli(*targets, "--logs", tmp_path / "logs", tool=counters.counters)
 
 
 def test_a_process_of_ncu_counts_the_pairs_of_a_chapter(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

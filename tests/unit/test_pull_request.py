@@ -46,7 +46,7 @@ def tree(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Tree:
 
 
 def targets(base: str = "HEAD") -> tuple[list[str], str]:
-    done = cli("targets", base, tool=pull_request)
+    done = cli(base, tool=pull_request.targets)
     assert done.returncode == 0, done.stderr
     return done.stdout.split(), done.stderr
 
@@ -80,7 +80,7 @@ def test_a_pair_that_cannot_be_compared_is_left_out_and_named(tree: Tree) -> Non
     assert found == []
     assert "ch01:new is left out: --against HEAD: none of these pairs is there" in said
     assert "ch01:x is left out: ch01:x asks for something else at HEAD" in said
-    done = cli("targets", "--", "--output=x", tool=pull_request)
+    done = cli("--", "--output=x", tool=pull_request.targets)
     assert (done.returncode, done.stderr.count("\n")) == (2, 1)
 
 

@@ -103,7 +103,7 @@ def faults(tmp_path_factory: pytest.TempPathFactory) -> Path:
 @pytest.fixture
 def run(faults: Path, stand_in: Path, tmp_path: Path) -> Run:
     def call(*words: str, root: Path = faults) -> tuple[int, list[str]]:
-        done = cli(*words, "--root", root, "--logs", tmp_path / "logs", tool=sanitize)
+        done = cli(*words, "--root", root, "--logs", tmp_path / "logs", tool=sanitize.sanitize)
         return done.returncode, (done.stdout + done.stderr).splitlines()
 
     return call

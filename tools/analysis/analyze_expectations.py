@@ -26,21 +26,19 @@ from common.python.regress.runs import alike, choose, run_folders
 from common.python.report.artifacts import Run, read_run
 from common.python.report.markdown import append_to_job_page
 from common.python.report.rows import gain_text
-from tools.cli.exits import PLAIN, SLOWER, ended
+from tools.cli.exits import SLOWER, alone, ended
+from tools.cli.options import output
 from tools.documentation.front_page import renew
 
 PROGRAM = "analyze_expectations"
 SHOWN = 5  # of the runs that are left out
 
-app = typer.Typer(add_completion=False, **PLAIN)
 
-
-@app.command()
 def analyze(
     artifacts_dir: Annotated[
         Path, typer.Option(help="Holds runs, of which the newest is taken; or one run's folder.")
     ] = Path("artifacts"),
-    output_csv: Annotated[Path | None, typer.Option(help="Write a line a pair here, such as to reports/x.csv.")] = None,
+    output_csv: Annotated[Path | None, output(help="Write a line a pair here, such as to reports/x.csv.")] = None,
     fail_on: Annotated[str | None, typer.Option(help=f"Exit with 3 if a pair is {', '.join(STATUSES)}.")] = None,
     update: Annotated[
         bool, typer.Option(help="Rewrite expectations and README tables from the newest run and those of its sources.")
@@ -54,8 +52,6 @@ def analyze(
         raise ValueError(f"--fail-on {unknown[0]!r} is not a status: {', '.join(STATUSES)}")
     if provisional and not update:
         raise ValueError("--provisional goes with --update")
-    if output_csv is not None and output_csv.is_dir():  # so is ''
-        raise ValueError(f"--output-csv {output_csv} is a folder: name a file, such as reports/x.csv")
     folders = run_folders(artifacts_dir)
     newest = read_run(folders[-1])
     words = newest.summary.manifest.targets
@@ -107,4 +103,4 @@ def _update(folders: Sequence[Path], newest: Run, root: Path, provisional: bool)
 
 
 if __name__ == "__main__":
-    ended(app, PROGRAM)
+    ended(alone(analyze), PROGRAM)

@@ -27,9 +27,10 @@ from common.python.corpus.discovery import Pair, choose
 from common.python.performance_targets import total
 from common.python.profile import nsight
 from common.python.profile.nsight import Uncaptured, complaint, mark, ncu_table, run_tool
+from common.python.report.markdown import table
 from common.python.run.variant_status import compile_cuda
 from common.python.workers.launch import ONE_HOST
-from tools.cli.exits import DONE, FAILED, PLAIN, ended
+from tools.cli.exits import DONE, FAILED, alone, ended
 from tools.cli.roofline import costs
 
 PROGRAM = "memory_counters"
@@ -74,10 +75,6 @@ def row(name: str, seen: pandas.Series, cost: Cost | None) -> list[str]:
     return [*cells, f"{seen[PASSES] - seen[FEWEST]:,.0f}", f"{seen[CONFLICTS].sum():,.0f}"]
 
 
-app = typer.Typer(add_completion=False, **PLAIN)
-
-
-@app.command(help=__doc__)
 def counters(
     targets: Annotated[list[str], typer.Argument(metavar="TARGET...", help="Pairs or chapters.")],
     logs: Annotated[Path, typer.Option(help="Where what ncu printed is kept.")] = Path("artifacts/counters"),
@@ -89,16 +86,17 @@ def counters(
     compile_cuda(pairs, here, True, ONE_HOST, math.inf)  # of one that does not compile, its step says why
     told, code = costs(ROOT, targets), DONE
     needed = {v.name: None if isinstance(cost := told[p.key], str) else total(cost) for p in pairs for v in p.variants}
-    print("| " + " | ".join(HEAD) + " |", "|" + " --- |" * len(HEAD), sep="\n", flush=True)
+    lines = []
     for _, group in groupby(pairs, lambda pair: pair.key if pair.isolated else pair.chapter):
         for variant, seen in count(program, together := [*group], logs / f"{together[0].name}.log").items():
             if isinstance(seen, str):
                 print(f"{PROGRAM}: {seen}", file=sys.stderr)
                 code = FAILED
             else:
-                print("| " + " | ".join(row(variant, seen, needed[variant])) + " |", flush=True)
+                lines.append(row(variant, seen, needed[variant]))
+    print(table(HEAD, lines))
     raise typer.Exit(code)
 
 
 if __name__ == "__main__":
-    ended(app, PROGRAM)
+    ended(alone(counters, __doc__), PROGRAM)

@@ -29,8 +29,8 @@ app = typer.Typer(
 
 @app.command("list")
 def list_pairs(
-    words: o.Words = None,
-    targets: o.Targets = None,
+    words: o.Words,
+    targets: o.Targets,
     kind: Annotated[
         Literal["pytorch", "triton", "cuda"] | None, typer.Option(help="Only pairs with a solution of this kind.")
     ] = None,
@@ -48,20 +48,18 @@ def list_pairs(
     from common.python.corpus.discovery import choose
     from common.python.report.listing import print_list
 
-    print_list(choose(root, o.named(words, targets) or ["all"]), machine(), kind, runnable, as_json)
+    print_list(choose(root, [*words, *targets] or ["all"]), machine(), kind, runnable, as_json)
 
 
 @app.command()
-def show(
-    words: o.Words = None, targets: o.Targets = None, as_json: o.JsonOption = False, root: o.RootOption = ROOT
-) -> None:
+def show(words: o.Words, targets: o.Targets, as_json: o.JsonOption = False, root: o.RootOption = ROOT) -> None:
     """Chapters, the pairs of one, or the sources of a pair.
 
     Without a target the chapters; of a chapter its question and its pairs; of a pair the sources, side by side.
     """
     from common.python.report.listing import print_targets
 
-    print_targets(root, o.named(words, targets), as_json)
+    print_targets(root, [*words, *targets], as_json)
 
 
 @app.command(
@@ -74,7 +72,7 @@ def run(**given: Any) -> None:
     from tools.cli.measuring import measure, on_ray
     from tools.cli.sweeping import figures, run_sweep
 
-    targets = o.named(asked.words, asked.targets)
+    targets = [*asked.words, *asked.targets]
     options = asked.options(targets, figures(asked.root, targets, asked.set_ or [], asked.sweep))
     if asked.ray is not None:
         raise typer.Exit(on_ray(options, asked.ray, asked))
@@ -163,8 +161,8 @@ def history(
 
 @app.command()
 def verify(
-    words: o.Words = None,
-    targets: o.Targets = None,
+    words: o.Words,
+    targets: o.Targets,
     build: Annotated[bool, typer.Option("--build/--no-build", help="Compile for each kind of GPU.")] = True,
     execute: Annotated[bool, typer.Option("--execute/--no-execute", help="Import pairs and prove them right.")] = True,
     again: Annotated[bool, typer.Option("--again", help="Prove on a CPU what has not changed, too.")] = False,
@@ -181,7 +179,7 @@ def verify(
     from common.python.verify.sweep import verify as sweep
 
     with claims(wait) as claim, LiveView(aside()) as view:
-        report = sweep(root, o.named(words, targets) or ["all"], build, execute, view, claim, again)
+        report = sweep(root, [*words, *targets] or ["all"], build, execute, view, claim, again)
     print_report(report)
     if not (outcomes := {one.outcome for one in report.findings} & {"passed", "problem"}):
         typer.echo(f"benchmark_cli: nothing to check: {root} has no pairs", err=True)
@@ -193,8 +191,8 @@ app.command()(new)
 
 @app.command()
 def build(
-    words: o.Words = None,
-    targets: o.Targets = None,
+    words: o.Words,
+    targets: o.Targets,
     arch: Annotated[
         list[str] | None, typer.Option(help="Kinds of GPU; by default sm_80 and six more, to sm_121a.")
     ] = None,
@@ -210,7 +208,7 @@ def build(
     from common.python.build.report import print_build, sweep
 
     kinds = ",".join(arch) if arch else None
-    built, folder = sweep(root, o.named(words, targets) or ["all"], kinds, artifacts_dir, jobs)
+    built, folder = sweep(root, [*words, *targets] or ["all"], kinds, artifacts_dir, jobs)
     print_build(built, folder)
     outcomes = {one.status for one in built.compiled}
     raise typer.Exit(FAILED if "failed" in outcomes else DONE if "compiled" in outcomes else NOTHING)
@@ -259,8 +257,8 @@ estimate.__signature__ = inspect.signature(o.EstimateOptions)  # type: ignore[at
 
 @app.command()
 def roofline(
-    words: o.Words = None,
-    targets: o.Targets = None,
+    words: o.Words,
+    targets: o.Targets,
     gpu: o.GpuName = None,
     run: Annotated[
         Path | None, typer.Option(parser=o.run_folder, help="What this run measured; or name it as TARGET.")
@@ -280,7 +278,7 @@ def roofline(
         if os.path.isfile(place / "summary.json"):
             run, words = place, words[1:]
     if run is None:
-        show(root, o.named(words, targets) or ["all"], gpu, artifacts_dir)
+        show(root, [*words, *targets] or ["all"], gpu, artifacts_dir)
     elif gpu or words or targets:
         raise ValueError("a run has its own pairs and peaks: name no target and no --gpu with it")
     else:

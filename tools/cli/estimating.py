@@ -90,11 +90,10 @@ def find_gpu(word: str | None, artifacts_dir: Path) -> tuple[str, float, Peaks]:
     uuid = gpu.uuid.removeprefix("GPU-")  # NVML writes the prefix, torch, which names the file, does not
     stored, other = store.known(artifacts_dir, uuid, here)
     peaks = store.peaks_of(stored) if stored else datasheet_peaks(gpu.name)
-    if peaks is None:
-        raise ValueError(f"{other}, and {gpu.name} has no datasheet here: measure it with `benchmark_cli peak`")
-    if "hbm" not in peaks.values:
-        path = store.path_of(artifacts_dir, uuid)
-        raise ValueError(f"{path} has no memory bandwidth: measure it with `benchmark_cli peak`")
+    if peaks is None or "hbm" not in peaks.values:
+        lacks = f"{store.path_of(artifacts_dir, uuid)} has no memory bandwidth"
+        why = lacks if peaks else f"{other}, and {gpu.name} has no datasheet here"
+        raise ValueError(f"{why}: measure it with `benchmark_cli peak`")
     source = f"{peaks.source} on this machine" if stored else f"{peaks.source}, since {other}"
     return gpu.name, gpu.memory_gib * GIB, peaks.model_copy(update={"source": source})
 

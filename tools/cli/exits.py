@@ -5,7 +5,7 @@ import io
 import os
 import sys
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager, suppress
 from pathlib import Path
 from typing import Any, NoReturn
@@ -24,6 +24,13 @@ PLAIN: dict[str, Any] = {  # of every command line: its help is text, and its er
 DONE, FAILED, USAGE, SLOWER, NOTHING, INTERRUPTED = 0, 1, 2, 3, 4, 130
 UsageError: Any = typer.BadParameter.__bases__[0]  # click's, or that of the copy of click which newer typers carry
 NO_ROOM = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)  # for what is written; never of what is read
+
+
+def alone(function: Callable[..., None], told: str | None = None) -> typer.Typer:
+    """A command line of one command, whose help is this text or else the function's own."""
+    commands = typer.Typer(add_completion=False, **PLAIN)
+    commands.command(help=told)(function)
+    return commands
 
 
 def ended(commands: typer.Typer, program: str, words: list[str] | None = None) -> NoReturn:

@@ -67,8 +67,9 @@ into = partial(typer.Option, parser=folder)
 output = partial(typer.Option, parser=writable, metavar="FILE")
 
 TARGETS = "A chapter (ch07), a pair (ch07:transpose), one of its files (ch07/optimized_transpose.py), or all."
-Words = Annotated[list[str] | None, typer.Argument(metavar="[TARGET]...", help=TARGETS, show_default=False)]
-Targets = Annotated[list[str] | None, typer.Option("--targets", "-t", metavar="TARGET", help="The same; repeatable.")]
+none = {"default_factory": list, "show_default": False}
+Words = Annotated[list[str], typer.Argument(metavar="[TARGET]...", help=TARGETS, **none)]
+Targets = Annotated[list[str], typer.Option("--targets", "-t", metavar="TARGET", help="The same; repeatable.", **none)]
 RootOption = Annotated[Path, typer.Option("--root", hidden=True)]
 ArtifactsOption = Annotated[Path, into(help="Results go to a new folder in here.")]
 GpuName = Annotated[
@@ -84,8 +85,8 @@ class RunOptions(NamedTuple):
     """The arguments and options of `run`, in the order in which its help shows them."""
 
     ctx: typer.Context
-    words: Words = None
-    targets: Targets = None
+    words: Words
+    targets: Targets
     artifacts_dir: ArtifactsOption = ARTIFACTS
     size: Literal["bench", "cpu", "test"] | None = typer.Option(
         None, help="Problem size; test is tiny. By default bench on a GPU, else cpu."
@@ -225,8 +226,3 @@ def repeated(ctx: typer.Context) -> list[str]:
             for one in value if isinstance(value, list | tuple) else [value]:
                 words += [flag] if isinstance(one, bool) else [flag, str(one)]
     return words
-
-
-def named(words: list[str] | None, targets: list[str] | None) -> list[str]:
-    """All targets that were named, as arguments and by `--targets`."""
-    return [*(words or []), *(targets or [])]

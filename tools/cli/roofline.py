@@ -8,7 +8,7 @@ from typing import Any
 import typer
 
 from common.python.base.results import Cost, PairResult
-from common.python.corpus.discovery import select, survey
+from common.python.corpus.discovery import choose
 from common.python.performance_targets import Peaks, limit, total
 from common.python.report.artifacts import read_run
 from common.python.report.rows import time_text
@@ -30,9 +30,7 @@ def show(root: Path, targets: Sequence[str], gpu: str | None, artifacts_dir: Pat
 
 def costs(root: Path, targets: Sequence[str], size: str = "bench") -> dict[str, list[Cost] | str]:
     """The cost of each pair at a size, by phase, or why there is none. Raises ValueError if one ends its worker."""
-    every, words = survey(root, targets)
-    chosen = {pair.key for pair in select(every, words)}
-    pairs = [pair for pair in every if pair.key in chosen and pair.baseline]  # a target may be one optimized file
+    pairs = choose(root, targets)
     told: dict[str, Any] = {}
     for place in dict.fromkeys(pair.folder.root for pair in pairs):
         modules = {pair.key: pair.baseline_module for pair in pairs if pair.folder.root == place}

@@ -53,8 +53,6 @@ def selftest(root: Path, artifacts_dir: Path, only: str | None, full: bool, seed
             peaks_for_run(root, artifacts_dir, folder, machine, found, told, measure=full)
         seed, device = random.randrange(2**31) if seed is None else seed, (found["device"], found.get("uuid"))
         bench = Bench(root, folder, artifacts_dir, machine, *device, seed, form, told, found["best_pace_us"])
-        if not bench.gpu:
-            told("MEASURED ON THE CPU, NOT ON A GPU: the promises are about a GPU")
         left_out = {"others": NEEDS_GPU} if only is None and not bench.gpu else {}
         try:
             report = run(bench, [name for name in names if name not in left_out], left_out)
@@ -96,7 +94,7 @@ def run(bench: Bench, names: Sequence[Name], left_out: dict[str, str]) -> Report
 
 def show(report: Report, folder: Path) -> None:
     """The table of promises, what could not run, and where the raw numbers are."""
-    loud = "MEASURED ON THE CPU, NOT ON A GPU. " if report.device == "cpu" else ""
+    loud = "MEASURED ON THE CPU, NOT ON A GPU: the promises are about a GPU. " if report.device == "cpu" else ""
     title = f"{loud}selftest, {report.form} form, {report.device}, {sum(report.seconds.values()):.0f} s"
     lines = [
         (one.experiment, one.promise, one.measured, one.bound, Text(one.standing, style=STYLES[one.standing]))

@@ -15,11 +15,11 @@ from collections import Counter
 from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
-from typing import Annotated, Any, NoReturn
+from typing import Annotated, NoReturn
 
 import typer
 
-from common.python.base.machine import Machine, machine
+from common.python.base.machine import Gpu, Machine, machine
 from common.python.base.reaper import PR_SET_CHILD_SUBREAPER, end_children, prctl
 from common.python.base.text import clean
 from common.python.base.toolkit import ROOT, find_program
@@ -29,7 +29,7 @@ from common.python.corpus.discovery import Pair, choose
 from common.python.cuda import CudaError, compile_source
 from common.python.profile.nsight import base_name, run_to_end, step_command
 from common.python.requirements import arch_of, unmet
-from tools.cli.exits import DONE, FAILED, NOTHING, PLAIN, ended
+from tools.cli.exits import DONE, FAILED, NOTHING, alone, ended
 from tools.cli.options import Words
 
 PROGRAM = "sanitize.sh"
@@ -132,12 +132,8 @@ def verdict(report: str, code: int, printed: str) -> str | None:
     return clean(f"{why}, exit code {code}: {last[0]}")
 
 
-app = typer.Typer(add_completion=False, **PLAIN)
-
-
-@app.command(help=__doc__)
 def sanitize(
-    targets: Words = None,
+    targets: Words,
     tool: Annotated[list[str] | None, typer.Option(help=f"Only this of {', '.join(TOOLS)}; repeatable.")] = None,
     root: Annotated[Path, typer.Option(help="Where the chapters are.")] = ROOT,
     logs: Annotated[Path, typer.Option(help="Where full reports are kept.")] = Path("artifacts/sanitizer"),
@@ -161,22 +157,21 @@ def sanitize(
         for reason in skipped:
             print(f"skipped    {reason}", flush=True)
         for run in runs:
-            place = [program, logs.resolve(), gpu.uuid]
-            for clean_run, line in examined(run, tool or TOOLS, place, arch_of(gpu.sm)):
+            for clean_run, line in examined(run, tool or TOOLS, program, logs.resolve(), gpu):
                 print(line, flush=True)
                 counts[clean_run] += 1
     print(f"{counts[True]} clean, {counts[False]} with errors")
     raise typer.Exit(FAILED if counts[False] else DONE if counts[True] else NOTHING)
 
 
-def examined(run: Pair, tools: Sequence[str], place: list[Any], arch: str) -> list[tuple[bool | None, str]]:
+def examined(run: Pair, tools: Sequence[str], program: Path, logs: Path, gpu: Gpu) -> list[tuple[bool | None, str]]:
     """What each tool says of a run, all of them side by side; or why a kernel of it does not build."""
     try:
-        own = own_kernels(run, arch)
+        own = own_kernels(run, arch_of(gpu.sm))
     except CudaError as error:
         return [(False, f"build      {name_of(run)}: {clean(str(error))}")]
     with ThreadPoolExecutor(len(tools)) as pool:
-        return list(pool.map(lambda tool: examine(tool, run, own, *place), tools))
+        return list(pool.map(lambda tool: examine(tool, run, own, program, logs, gpu.uuid), tools))
 
 
 def examine(tool: str, run: Pair, own: list[str], program: Path, logs: Path, gpu: str) -> tuple[bool | None, str]:
@@ -217,4 +212,4 @@ def end_with_all() -> None:
 
 if __name__ == "__main__":
     end_with_all()
-    ended(app, PROGRAM)
+    ended(alone(sanitize, __doc__), PROGRAM)
