@@ -15,7 +15,7 @@ from common.python.profile.profiled_why import why
 from common.python.proof.preparation import Prepared
 from common.python.run.options import Options
 from common.python.run.suite import open_suite
-from common.python.timing.clock import GpuClock
+from common.python.timing.clock import Clock
 from common.python.timing.telemetry import Monitor
 from common.python.workload import Draw
 from tools.selftest.tree import lay_cheats
@@ -50,7 +50,7 @@ def test_host_inputs_are_pageable_memory_of_the_host_and_follow_the_seed(tmp_pat
     assert first.std() == pytest.approx(1.0, abs=0.05)
 
 
-def asleep(clock: GpuClock, cycles: int) -> float:
+def asleep(clock: Clock, cycles: int) -> float:
     """What a kernel reads that waits for so many cycles of its multiprocessor, in microseconds."""
 
     def step() -> torch.Tensor:
@@ -63,7 +63,7 @@ def asleep(clock: GpuClock, cycles: int) -> float:
 @pytest.mark.parametrize("cycles", [60_000, 600_000, 6_000_000])
 def test_a_kernel_of_known_length_reads_its_length_whatever_the_host_does(cycles: int) -> None:
     """By the GPU's clock as NVML tells it, and beyond what a kernel reads that has nothing to wait for."""
-    clock = GpuClock()
+    clock = Clock(torch.device("cuda"))
     asleep(clock, 20_000_000)  # so that its clock has risen
     monitor = Monitor.open(str(torch.cuda.get_device_properties(0).uuid))
     assert monitor is not None
@@ -73,13 +73,13 @@ def test_a_kernel_of_known_length_reads_its_length_whatever_the_host_does(cycles
 
 
 def test_an_empty_step_reads_a_floor_of_a_few_microseconds() -> None:
-    clock = GpuClock()
+    clock = Clock(torch.device("cuda"))
     readings = [clock.device(lambda: (), 1, delay_us=100).device_us() or 0 for _ in range(30)]
     assert 0 < median(readings) < 5
 
 
 def test_a_delay_too_short_for_the_host_is_noticed() -> None:
-    clock = GpuClock()
+    clock = Clock(torch.device("cuda"))
     x = torch.zeros(1, device="cuda")
 
     def step() -> torch.Tensor:

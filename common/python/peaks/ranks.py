@@ -19,7 +19,7 @@ from common.python.peaks.sampling import Series, Unavailable, median_interval, s
 from common.python.peaks.store import Curve, Peak, Point
 from common.python.proof.preparation import settle
 from common.python.proof.ranks import Ranks
-from common.python.timing.clock import CpuClock, GpuClock
+from common.python.timing.clock import Clock
 from common.python.timing.telemetry import Monitor
 
 SAMPLES = 25  # of each size; fixed, so that ranks agree, and odd, so that the median rate is that of the median time
@@ -97,9 +97,8 @@ def measure(name: str, sizes: Sequence[int], ranks: Ranks) -> tuple[Peak, Curve]
     """
     device = torch.device("cuda", ranks.local) if torch.cuda.is_available() else torch.device("cpu")
     link = LINKS[name](ranks, max(sizes), device)
-    on_gpu = device.type == "cuda"
-    clock = GpuClock(ranks) if on_gpu else CpuClock(ranks)
-    monitor = Monitor.open(str(torch.cuda.get_device_properties(device).uuid)) if on_gpu else None
+    clock = Clock(device, ranks)
+    monitor = Monitor.open(str(torch.cuda.get_device_properties(device).uuid)) if clock.on_gpu else None
     peaks, points = [], []
     for size in sizes:
         link.resize(size)
@@ -129,7 +128,7 @@ def _prove(link: Link, what: str, ranks: Ranks, device: torch.device) -> None:
         raise RuntimeError(reason)
 
 
-def _times(link: Link, clock: GpuClock | CpuClock, ranks: Ranks) -> list[float]:
+def _times(link: Link, clock: Clock, ranks: Ranks) -> list[float]:
     """Seconds of one message, as this rank read them."""
     warm = clock.wall(link.send, WARM, link.renew)
     [slowest_us] = ranks.slowest([(warm.wall_us or 0.0) / WARM])
@@ -137,7 +136,7 @@ def _times(link: Link, clock: GpuClock | CpuClock, ranks: Ranks) -> list[float]:
     delay_us = HOSTS * count * warm.host_us / WARM + SLACK_US
     times = []
     for _ in range(SAMPLES):
-        if isinstance(clock, GpuClock):
+        if clock.on_gpu:
             ranks.meet()  # or a rank that is ahead would renew what another one is still sending
             link.renew()
             read = clock.device(link.send, count, delay_us).device_us()

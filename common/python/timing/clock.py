@@ -8,7 +8,7 @@ until the host has enqueued everything, so that host time cannot enter. Readings
 
 import contextlib
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -52,43 +52,28 @@ class Reading:
 
     host_us: float
     wall_us: float | None = None
-    start: torch.cuda.Event | None = None  # on a CPU there are no events
-    stop: torch.cuda.Event | None = None
+    events: Sequence[torch.cuda.Event] = ()  # before and behind the steps; there are none on a CPU
     late: bool = False  # the device began before the host had enqueued everything: its time has the host's in it
 
     def device_us(self) -> float | None:
         """The device's time, once it is through with these steps; None on a CPU."""
-        if self.start is None or self.stop is None:
+        if not self.events:
             return None
-        self.stop.synchronize()
-        return self.start.elapsed_time(self.stop) * 1e3
+        start, stop = self.events
+        stop.synchronize()
+        return start.elapsed_time(stop) * 1e3
 
 
-class CpuClock:
-    """Wall time; there is no device to wait for. Caches are as the step before left them."""
+class Clock:
+    """The clocks of one device, on its current stream; a CPU has the host's alone. Ranks begin a sample together."""
 
-    def __init__(self, ranks: Ranks = ALONE) -> None:
-        self._ranks = ranks
-
-    def wall(self, step: Step, count: int, before: Callable[[], None]) -> Reading:
-        before()
-        self._ranks.meet()
-        start = now_ns()
-        for _ in range(count):
-            step()
-        elapsed = (now_ns() - start) / 1e3
-        return Reading(elapsed, elapsed)
-
-
-class GpuClock:
-    """Both clocks of the current CUDA device, on its current stream; all ranks of a pair begin a sample together."""
-
-    def __init__(self, ranks: Ranks = ALONE) -> None:
-        self._ranks = ranks
-        l2_bytes = torch.cuda.get_device_properties(torch.cuda.current_device()).L2_cache_size
-        self._cold = torch.zeros(2 * l2_bytes // 4, device="cuda")
-        self._sum = torch.empty((), device="cuda")
-        self._cycles_per_us = self._calibrate()
+    def __init__(self, device: torch.device, ranks: Ranks = ALONE) -> None:
+        self.on_gpu, self._ranks = device.type == "cuda", ranks
+        if self.on_gpu:
+            l2_bytes = torch.cuda.get_device_properties(torch.cuda.current_device()).L2_cache_size
+            self._cold = torch.zeros(2 * l2_bytes // 4, device="cuda")
+            self._sum = torch.empty((), device="cuda")
+            self._cycles_per_us = self._calibrate()
 
     @staticmethod
     def _calibrate() -> float:
@@ -114,39 +99,40 @@ class GpuClock:
 
     def device(self, step: Step, count: int, delay_us: float) -> Reading:
         """Enqueue one device timing; read it after the block, so that samples follow without a gap."""
-        start, stop = torch.cuda.Event(enable_timing=True), torch.cuda.Event(enable_timing=True)
         self.flush()
         self.hold(delay_us + MEETING_US * (self._ranks.size > 1))
         self._ranks.enqueue_meeting()
-        start.record()
-        called = now_ns()
-        for _ in range(count):
-            step()
-        returned = now_ns()
-        stop.record()
-        return Reading((returned - called) / 1e3, None, start, stop, late=start.query())
+        return self._read(step, count, wait=False)
 
     def wall(self, step: Step, count: int, before: Callable[[], None]) -> Reading:
-        """Time from the call until the device is idle, with the device's own span of the same steps beside it."""
-        start, stop = torch.cuda.Event(enable_timing=True), torch.cuda.Event(enable_timing=True)
+        """Time from the call until the device is idle, with the device's own span of the same steps beside it.
+
+        On a CPU there is nothing to wait for, and caches are as the step before left them.
+        """
         before()
-        self.flush()
-        torch.cuda.synchronize()
+        if self.on_gpu:
+            self.flush()
+            torch.cuda.synchronize()
         self._ranks.meet()
-        start.record()
+        return self._read(step, count, wait=True)
+
+    def _read(self, step: Step, count: int, wait: bool) -> Reading:
+        events = tuple(torch.cuda.Event(enable_timing=True) for _ in range(2 * self.on_gpu))
+        for start in events[:1]:
+            start.record()
         called = now_ns()
         for _ in range(count):
             step()
-        returned = now_ns()
-        stop.record()
-        torch.cuda.synchronize()
-        idle = now_ns()
-        return Reading((returned - called) / 1e3, (idle - called) / 1e3, start, stop)
+        returned = idle = now_ns()
+        for stop in events[1:]:
+            stop.record()
+        late = not wait and events[0].query()
+        if wait and self.on_gpu:
+            torch.cuda.synchronize()
+            idle = now_ns()
+        return Reading((returned - called) / 1e3, (idle - called) / 1e3 if wait else None, events, late)
 
-
-Clock = CpuClock | GpuClock
 
 watch(sys.modules[__name__], "now_ns")
-watch(CpuClock, "wall")
-watch(GpuClock, "device", "wall", "flush", "hold")
+watch(Clock, "device", "wall", "flush", "hold", "_read")
 watch(Reading, "device_us")

@@ -17,7 +17,7 @@ from typing import Any
 from common.python.base.results import CONTROL, WHILE, ClockName, Proof, Sample
 from common.python.proof.preparation import Preparation, settle
 from common.python.proof.trials import Trial, begin
-from common.python.timing.clock import Clock, GpuClock, Reading
+from common.python.timing.clock import Clock, Reading
 from common.python.workload import Output, Step
 
 SHORT_US = 50.0  # a shorter step is timed several at a time
@@ -49,7 +49,7 @@ class Sampler:
     to_wall: Collection[str] = ()  # variants still to be timed end to end in this round
 
     def on_device(self) -> bool:
-        return self.headline == "device" and isinstance(self.clock, GpuClock)
+        return self.headline == "device" and self.clock.on_gpu
 
     def warm(self, prep: Preparation, names: list[str], limit_s: float, passes: int | None = None) -> int:
         """Run the variants in turn, once and then for `limit_s` or, where given, `passes` times; the steps of a sample.
@@ -113,20 +113,17 @@ class Sampler:
         """
         key, once = (name, count), step is not None or prep.ranks.size > 1
         retakes = 0 if once or not self.in_time.get(key, True) else RETAKES
-        pending = self._enqueue(prep, name, count, step)
-        while pending.late and retakes:
-            pending, retakes, self.retaken = self._enqueue(prep, name, count, step), retakes - 1, self.retaken + 1
+        for left in range(retakes, -1, -1):
+            delay_us = self._delay_us(name, count)
+            pending = self.clock.device(step or prep.variants[name].step, count, delay_us)
+            if not pending.late:
+                break
+            host_us = min(pending.host_us, count * self.hosts.get(name, math.inf))  # a step that waits sits it out
+            if delay_us < MOST_DELAYS * host_us:
+                self.delays[name] = 1.5 * delay_us
+            self.retaken += left > 0
         if not once:
             self.in_time[key] = not pending.late or self.in_time.get(key, False)
-        return pending
-
-    def _enqueue(self, prep: Preparation, name: str, count: int, step: Step | None) -> Reading:
-        assert isinstance(self.clock, GpuClock)
-        delay_us = self._delay_us(name, count)
-        pending = self.clock.device(step or prep.variants[name].step, count, delay_us)
-        host_us = min(pending.host_us, count * self.hosts.get(name, math.inf))  # a step that waits sits out the delay
-        if pending.late and delay_us < MOST_DELAYS * host_us:
-            self.delays[name] = 1.5 * delay_us
         return pending
 
     def _delay_us(self, name: str, count: int) -> float:
@@ -148,7 +145,7 @@ class Sampler:
         proofs: dict[str, list[Proof]] = {}
         trial: Trial | None = None
         proof_s, self.retaken = 0.0, 0
-        if self.on_device() and isinstance(self.clock, GpuClock):
+        if self.on_device():
             self.clock.hold(LEAD_US)
         for index, name in enumerate(order):
             prep.at(name, "timing")
@@ -188,9 +185,9 @@ class Sampler:
 
     def floor_us(self) -> float:
         """The time of an empty step on the workload's clock."""
-        if self.on_device() and isinstance(self.clock, GpuClock):
-            return statistics.median(self.clock.device(tuple, 1, SLACK_US).device_us() or 0.0 for _ in range(20))
-        return statistics.median(self.clock.wall(tuple, 1, lambda: None).wall_us or 0.0 for _ in range(20))
+        wall, device = partial(self.clock.wall, before=lambda: None), partial(self.clock.device, delay_us=SLACK_US)
+        take = device if self.on_device() else wall
+        return statistics.median(self._headline_us(take(tuple, 1)) for _ in range(20))
 
 
 def _sample(name: str, reading: Reading, count: int, fresh: bool = False) -> Sample:

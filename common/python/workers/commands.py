@@ -21,7 +21,7 @@ from common.python.proof.originals import be_deterministic, left_changed, settin
 from common.python.proof.preparation import Preparation, VariantError, settle
 from common.python.proof.ranks import ALONE, Ranks
 from common.python.proof.trials import prove, toothless
-from common.python.timing.clock import CpuClock, GpuClock, is_alone, pace_us, waited_us
+from common.python.timing.clock import Clock, is_alone, pace_us, waited_us
 from common.python.timing.memoization_trials import run_trios
 from common.python.timing.sampler import Sampler
 from common.python.workload import Cost, Prepare, Workload
@@ -136,8 +136,7 @@ class Commands:
 
     def start_clock(self) -> float:
         """Calibrate the clocks; the time an empty step reads on the headline clock, in microseconds."""
-        clock = GpuClock(self.ranks) if self.device.type == "cuda" else CpuClock(self.ranks)
-        self.sampler = Sampler(clock, self.workload.clock, long=self.long)
+        self.sampler = Sampler(Clock(self.device, self.ranks), self.workload.clock, long=self.long)
         return self.sampler.floor_us()
 
     def warm(self, names: list[str], limit_s: float, passes: int | None) -> int:
