@@ -11,14 +11,12 @@ from hypothesis import strategies as st
 
 from common.python.base.results import Block, Interval, Sample
 from common.python.regress.run_comparison import welch
-from common.python.regress.runs import round_log_times
 from common.python.stats.intervals import (
-    MIDDLE,
-    another_run,
     compare,
     half_width,
     interval,
     round_log_ratios,
+    round_log_times,
     spread,
     t_95,
     verdict,
@@ -157,7 +155,7 @@ def test_end_to_end_an_outlying_round_widens_the_interval_and_does_not_move_the_
     assert math.log(host.ratio) == pytest.approx(0.01)
     assert math.log(device.ratio) == pytest.approx(np.mean(logs))
     assert half_width(host) == pytest.approx(half_width(device))
-    further = another_run(list(logs), 0.0)
+    further = interval(list(logs), "end_to_end", 0.0)
     assert further.ratio == pytest.approx(host.ratio), "as another run would know it, too"
 
 
@@ -173,9 +171,9 @@ def test_two_runs_fall_into_each_others_intervals() -> None:
         inside = [a.low <= b.ratio <= a.high and b.low <= a.ratio <= b.high for a, b in pairs if a and b]
         return float(np.mean(inside)), float(np.median([half_width(i) for two in pairs for i in two if i]))
 
-    alone, narrow = agreeing(lambda values: interval(values, middle=MIDDLE["end_to_end"]))
+    alone, narrow = agreeing(lambda values: interval(values, "end_to_end"))
     twice, _ = agreeing(lambda values: widened(found, half_width(found)) if (found := interval(values)) else None)
-    ours, wide = agreeing(lambda values: another_run(values, usual))
+    ours, wide = agreeing(lambda values: interval(values, "end_to_end", usual))
     assert alone < 0.75
     assert twice < 0.88
     assert ours > 0.92
@@ -184,7 +182,7 @@ def test_two_runs_fall_into_each_others_intervals() -> None:
 
 def test_fewer_than_two_rounds_give_no_interval_and_no_verdict() -> None:
     assert interval([0.5]) is None
-    assert another_run([0.5], 1.0) is None
+    assert interval([0.5], "end_to_end", 1.0) is None
     assert interval([]) is None
     assert verdict(None) == "inconclusive"
 
@@ -258,7 +256,7 @@ def test_a_rounds_time_is_the_median_of_its_samples_on_the_clock() -> None:
         other = Sample(variant="b", device_us=99.0, wall_us=1.0, host_us=0.0)
         return Block(round=index, steps=1, samples=[*samples, other], discarded=discarded)
 
-    taken = [block(1, [8.0, 2.0]), block(0, [4.0]), block(1, [4.0, None, 0.0]), block(2, [7.0], "slow")]
+    taken = [block(1, [8.0, 2.0]), block(0, [4.0]), block(1, [4.0, None]), block(2, [7.0], "slow")]
     assert round_log_times(taken, "a", "device") == pytest.approx([math.log(4.0), math.log(4.0)])
     assert round_log_times(taken, "a", "end_to_end") == [0.0, 0.0]
     assert round_log_times(taken, "c", "device") == []

@@ -124,6 +124,13 @@ class Block(Model):
     waited_us: float = Field(default=0.0, description="for a core, all threads of the worker; 0 beside no other work")
     discarded: str | None = Field(default=None, description="why the block does not count")
 
+    def times(self, variant: str, clock: ClockName, fresh: bool | None = None) -> list[float]:
+        """A variant's times on a clock, in microseconds, as taken; `fresh` asks for those on new inputs, or on seen."""
+        on_device = clock == "device"
+        own = (s for s in self.samples + self.walls * (not on_device) if s.variant == variant)
+        found = (s.device_us if on_device else s.wall_us for s in own if fresh in (None, s.fresh))
+        return [us for us in found if us is not None]
+
 
 class Spread(Model):
     """Times of one variant over all its samples, in microseconds."""

@@ -12,11 +12,10 @@ from rich.table import Table
 from common.python.base.results import Interval, Manifest, PairResult, VariantResult, Verdict
 from common.python.base.text import clean
 from common.python.regress import environment
-from common.python.regress.runs import round_log_times
 from common.python.report.artifacts import Run, read_run
 from common.python.report.rows import gain_text, if_known, interval_text, time_text, verdict_text
 from common.python.report.tables import text_table, wide_console
-from common.python.stats.intervals import MARGIN, of_logs, round_log_ratios, t_95, verdict
+from common.python.stats.intervals import MARGIN, of_logs, round_log_ratios, round_log_times, t_95, verdict
 
 WARNING = (
     "warning: the runs were not taken in turns, so drift is not controlled: clocks, heat and neighbours that changed "

@@ -6,16 +6,14 @@ from collections.abc import Sequence
 from pathlib import Path
 from statistics import median
 
-import numpy as np
-
-from common.python.base.results import STANDS_APART, Block, ClockName, Interval, Manifest, PairResult, Summary
+from common.python.base.results import STANDS_APART, Interval, Manifest, PairResult, Summary
 from common.python.base.safe_read import read_model
 from common.python.base.text import counted
 from common.python.regress import environment
 from common.python.regress.expectations import FEWEST_RUNS, Expectation, Time, origin
 from common.python.report.artifacts import Run, changed, read_run
 from common.python.report.rows import blame
-from common.python.stats.intervals import control_ok, headline, interval
+from common.python.stats.intervals import control_ok, interval, round_log_times
 
 PROVEN_GAINS = ("faster", "smaller")
 Outcome = tuple[PairResult, Manifest]
@@ -172,14 +170,3 @@ def own_time(result: PairResult) -> Time | None:
     row = result.headline
     found = interval(round_log_times(result.blocks, row.name, result.clock or "device")) if row else None
     return Time(us=found.ratio, low=found.low, high=found.high) if found else None
-
-
-def round_log_times(blocks: Sequence[Block], variant: str, clock: ClockName) -> list[float]:
-    """One log time a round, in order: the median over its samples, in microseconds. Drift does not cancel in these."""
-    rounds: dict[int, list[float]] = defaultdict(list)
-    for block in blocks:
-        for sample in block.samples if block.discarded is None else ():
-            time = headline(sample, clock)
-            if sample.variant == variant and time is not None and time > 0:
-                rounds[block.round].append(math.log(time))
-    return [float(np.median(rounds[index])) for index in sorted(rounds)]

@@ -11,7 +11,7 @@ from functools import cache
 
 import numpy as np
 
-from common.python.base.results import Block, ClockName, Interval, Sample, Spread, Verdict
+from common.python.base.results import Block, ClockName, Interval, Spread, Verdict
 
 MARGIN = 0.01  # the smallest difference that counts; intervals are kept narrower than this
 OWN = 2 / 3  # of a round's variance, end to end: the error that all rounds of one run share
@@ -22,64 +22,54 @@ MIDDLE: dict[ClockName, Callable[[Sequence[float]], float]] = {"device": np.mean
 
 def compare(blocks: Sequence[Block], numerator: str, denominator: str, clock: ClockName) -> Interval | None:
     """Time of `numerator` over time of `denominator` with its 95% interval; None with fewer than two rounds."""
-    return interval(round_log_ratios(blocks, numerator, denominator, clock), MIDDLE[clock])
+    return interval(round_log_ratios(blocks, numerator, denominator, clock), clock)
 
 
 def round_log_ratios(blocks: Sequence[Block], numerator: str, denominator: str, clock: ClockName) -> list[float]:
     """One log ratio a round, in order: the median over all pairs of a sample of each variant.
 
-    A few slow samples do not move the median, nor does linear drift, since a block is mirrored. A block that did not
-    time both variants does not count.
+    A few slow samples do not move the median, nor does linear drift, since a block is mirrored.
     """
-    rounds: dict[int, tuple[list[float], list[float]]] = defaultdict(lambda: ([], []))
+    rounds = _round_logs(blocks, [numerator, denominator], clock)
+    return [float(np.median(np.subtract.outer(above, below))) for above, below in rounds]
+
+
+def round_log_times(blocks: Sequence[Block], variant: str, clock: ClockName) -> list[float]:
+    """One log time a round, in order: the median over its samples, in microseconds. Drift does not cancel in these."""
+    return [float(np.median(logs)) for [logs] in _round_logs(blocks, [variant], clock)]
+
+
+def _round_logs(blocks: Sequence[Block], variants: Sequence[str], clock: ClockName) -> list[list[list[float]]]:
+    """Each round's log times of each variant. A block that did not time all of them does not count."""
+    rounds: dict[int, list[list[float]]] = defaultdict(lambda: [[] for _ in variants])
     for block in blocks:
-        above, below = _logs(block, numerator, clock), _logs(block, denominator, clock)
-        if block.discarded is None and above and below:
-            rounds[block.round][0].extend(above)
-            rounds[block.round][1].extend(below)
-    return [float(np.median(np.subtract.outer(*rounds[index]))) for index in sorted(rounds)]
+        taken = [block.times(variant, clock) for variant in variants]
+        if block.discarded is None and all(taken):
+            for variant, times, logs in zip(variants, taken, rounds[block.round]):
+                if min(times) <= 0:
+                    raise ValueError(f"{variant} in round {block.round} took {min(times)} us: it must be above zero")
+                logs.extend(map(math.log, times))
+    return [rounds[index] for index in sorted(rounds)]
 
 
-def _logs(block: Block, variant: str, clock: ClockName) -> list[float]:
-    times = [us for s in block.samples if s.variant == variant and (us := headline(s, clock)) is not None]
-    if times and min(times) <= 0:
-        raise ValueError(f"{variant} in round {block.round} took {min(times)} us: a time must be above zero")
-    return [math.log(time) for time in times]
-
-
-def headline(sample: Sample, clock: ClockName) -> float | None:
-    """The sample's time on the workload's clock, in microseconds."""
-    return sample.device_us if clock == "device" else sample.wall_us
-
-
-def interval(
-    round_values: Sequence[float], middle: Callable[[Sequence[float]], float] = MIDDLE["device"]
-) -> Interval | None:
+def interval(round_values: Sequence[float], clock: ClockName = "device", usual: float | None = None) -> Interval | None:
     """The ratio whose log is the middle of the rounds' log ratios; None with fewer than two rounds.
 
-    The half-width is that of the mean's 95% t interval, so an outlying round widens it even where `middle` is a median.
+    The half-width is that of the mean's 95% t interval, so an outlying round widens it even where the middle is a
+    median. With `usual` it is the interval that another run on such a host would fall into. A run has an error of its
+    own beside those of its rounds, and a few rounds may agree by chance, so their variance is moderated by `usual`, the
+    host's standard deviation of log ratios between rounds (the moderated t of Smyth, Statistical Applications in
+    Genetics and Molecular Biology 3(1), 2004).
     """
     n = len(round_values)
     if n < 2:
         return None
     half = t_95(n - 1) * float(np.std(round_values, ddof=1)) / math.sqrt(n)
-    return of_logs(middle(round_values), half, n)
-
-
-def another_run(round_values: Sequence[float], usual: float) -> Interval | None:
-    """The end-to-end interval that another run on such a host would fall into; None with fewer than two rounds.
-
-    A run has an error of its own beside those of its rounds. A few rounds may agree by chance, so their variance is
-    moderated by `usual`, the host's standard deviation of log ratios between rounds (the moderated t of Smyth,
-    Statistical Applications in Genetics and Molecular Biology 3(1), 2004).
-    """
-    n = len(round_values)
-    if n < 2:
-        return None
-    df = n - 1 + HOST_ROUNDS
-    variance = ((n - 1) * float(np.var(round_values, ddof=1)) + HOST_ROUNDS * usual**2) / df
-    half = t_95(df) * math.sqrt(variance * (1 / n + OWN))
-    return of_logs(MIDDLE["end_to_end"](round_values), half, n)
+    if usual is not None:
+        df = n - 1 + HOST_ROUNDS
+        variance = ((n - 1) * float(np.var(round_values, ddof=1)) + HOST_ROUNDS * usual**2) / df
+        half = t_95(df) * math.sqrt(variance * (1 / n + OWN))
+    return of_logs(MIDDLE[clock](round_values), half, n)
 
 
 def widened(found: Interval, half_width: float) -> Interval:

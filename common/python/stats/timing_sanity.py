@@ -15,7 +15,7 @@ from statistics import median
 
 from common.python.base.results import Block, PairResult, Trio, VariantResult
 from common.python.stats.host_pace import is_crowded
-from common.python.stats.intervals import control_ok, headline
+from common.python.stats.intervals import control_ok
 from common.python.stats.sampling_plan import FEWEST_ROUNDS
 
 SLOWER = 0.1  # of a step's time: how much longer samples on new inputs must take for the variant to be tested
@@ -28,18 +28,12 @@ LIMIT_PART = 0.25  # of a pair's time limit, for all of its variants together
 
 def is_suspect(result: PairResult, name: str) -> bool:
     """Whether the variant's samples on new inputs took longer than its others by a tenth of a step."""
-    times: dict[bool, list[float]] = {True: [], False: []}
-    steps = 1
-    for block in result.blocks if result.clock else ():
-        steps = block.steps  # only the first of them is on new inputs
-        for sample in block.samples if block.discarded is None else ():
-            us = headline(sample, result.clock or "device")
-            if sample.variant == name and us is not None:
-                times[sample.fresh].append(us)
-    if not all(times.values()):
+    blocks, clock = [block for block in result.blocks if block.discarded is None], result.clock or "device"
+    fresh, seen = ([us for b in blocks for us in b.times(name, clock, fresh)] for fresh in (True, False))
+    if not fresh or not seen:
         return False
-    seen = median(times[False])
-    return (median(times[True]) - seen) * steps > SLOWER * seen
+    # Only the first of a sample's steps is on new inputs.
+    return (median(fresh) - median(seen)) * blocks[-1].steps > SLOWER * median(seen)
 
 
 def remembers(trios: Sequence[Trio]) -> bool | None:

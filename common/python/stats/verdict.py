@@ -88,9 +88,7 @@ def enough(result: PairResult, names: Sequence[str], rounds: int, late: bool) ->
 
 def times(blocks: list[Block], variant: str, clock: ClockName) -> list[float]:
     """Every time of a variant on a clock, in the order taken, discarded blocks left out; microseconds."""
-    kept = [block for block in blocks if block.discarded is None]
-    samples = [s for block in kept for s in (block.samples if clock == "device" else [*block.samples, *block.walls])]
-    return [us for s in samples if s.variant == variant and (us := intervals.headline(s, clock)) is not None]
+    return [us for block in blocks if block.discarded is None for us in block.times(variant, clock)]
 
 
 def lacked_memory(result: PairResult) -> bool:
@@ -162,7 +160,7 @@ def _ratio(
         return [min(share * pace, most) for share, most in zip(shares, spares)]
 
     deviation = pace_deviation([result]) if result.pace_deviation is None else result.pace_deviation
-    found = intervals.another_run(ratios, PACE_PART * max(moved(deviation)))
+    found = intervals.interval(ratios, clock, PACE_PART * max(moved(deviation)))
     one, other = moved(pace_reach(blocks, result.best_pace_us))
     return found and intervals.widened(found, abs(one - other))
 
