@@ -28,7 +28,6 @@ if TYPE_CHECKING:  # results load pydantic, which `list` has no time for
     from common.python.base.results import Kind, Role
 
 ROLES = ("baseline_", "optimized_", "peer_")
-NUMBER = re.compile("[0-9]{1,4}")  # of a chapter
 MOST_QUOTED = 400  # characters of what is wrong with a file, which may quote it
 IMPORTS: "dict[Kind, re.Pattern[bytes]]" = {  # the line that makes a file one of this kind
     "CUDA": re.compile(rb"^\s*(import|from)\b(.*|[^()\n]*\([^)]*)\bload_cuda\b", re.MULTILINE),
@@ -247,7 +246,7 @@ def survey(root: Path, words: Iterable[str]) -> tuple[list[Pair], list[Target]]:
 
 
 def _target(word: str, root: Path, pairs: Iterable[Pair]) -> Target:
-    """What a word names; a pair's name or a chapter's number is enough where it is the only one.
+    """What a word names; a pair's name is enough where it is the only one.
 
     Raises TargetError, which offers the nearest pair where a word looks like one.
     """
@@ -256,19 +255,14 @@ def _target(word: str, root: Path, pairs: Iterable[Pair]) -> Target:
         chapters = " and ".join(pair.chapter for pair in named)
         raise TargetError(f"{quoted(word)} is a pair of {chapters}: write {named[0].key}")
     try:
-        return Target(named[0].folder, word) if named else parse(f"ch{word}" if NUMBER.fullmatch(word) else word, root)
+        return Target(named[0].folder, word) if named else parse(word, root)
     except TargetError as error:
-        raise TargetError(f"{error}{_meant(word, pairs)}") from None
-
-
-def _meant(word: str, pairs: Iterable[Pair]) -> str:
-    """`; did you mean ...?` where a word is no target but looks like one; otherwise nothing."""
-    known = {"all": "all"}
-    for pair in pairs:
-        known |= {pair.name: pair.key, pair.key: pair.key, pair.chapter: pair.chapter}
-        known |= {file: file for file in (f"{pair.chapter}/{variant.name}.py" for variant in pair.variants)}
-    close = difflib.get_close_matches(word.lower()[:MOST_TOLD], known, n=1, cutoff=0.7)
-    return f"; did you mean {known[close[0]]}?" if close else ""
+        known = {"all": "all"}
+        for pair in pairs:
+            known |= {pair.name: pair.key, pair.key: pair.key, pair.chapter: pair.chapter}
+            known |= {file: file for file in (f"{pair.chapter}/{variant.name}.py" for variant in pair.variants)}
+        close = difflib.get_close_matches(word.lower()[:MOST_TOLD], known, n=1, cutoff=0.7)
+        raise TargetError(f"{error}; did you mean {known[close[0]]}?" if close else str(error)) from None
 
 
 def select(pairs: list[Pair], targets: Iterable[Target]) -> list[Pair]:

@@ -14,7 +14,7 @@ from pathlib import Path
 CHAPTERS = tuple(f"ch{number:02}" for number in range(1, 21))
 CHAPTER = re.compile(r"ch([0-9]{1,4})")
 VARIANT = re.compile(r"(?:baseline|optimized|peer)_\w{1,255}")
-IN_CHAPTER = re.compile(rf"{CHAPTER.pattern}(?::(\w{{1,255}})|/({VARIANT.pattern})\.py)?")
+IN_CHAPTER = re.compile(rf"(?:ch|(?=[0-9]+$))([0-9]{{1,4}})(?::(\w{{1,255}})|/({VARIANT.pattern})\.py)?")  # or 7 alone
 PATH = re.compile(r"(?!ch[0-9]{1,4}/)([^\0]+?)(?::(\w{1,255}))?")
 FORMS = "write ch07, ch07:transpose, ch07/optimized_transpose.py, all, or a folder of your own such as ./kernels"
 MOST_TOLD = 100  # characters of a word that is no target

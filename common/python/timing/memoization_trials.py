@@ -63,33 +63,27 @@ class Arms:
         on_host = any(leaf.device.type == "cpu" for leaf in tensors([*prep.inputs.values()]))
         self.flush = torch.ones(FLUSH_ELEMENTS if on_host else 1)  # the GPU's clock flushes the GPU's cache
         self.drawing_s = _seconds(self._draw)
-        self._new(prep.inputs)
+        _put(prep.inputs, self.held, self.held)
 
     def trio(self, name: str, timed_us: TimedUs) -> Trio:
         """Run each arm: a call, a copy of all inputs in one direction or another, a flush, and the call that counts."""
         inputs = self.prep.variants[name].inputs
         self._draw()
-        arms = {"untouched_us": self._untouched, "same_us": self._same, "new_us": self._new}
         times = {}
-        for arm in random.sample(list(arms), len(arms)):
+        for arm in random.sample([*Trio.model_fields], len(Trio.model_fields)):
             _put(inputs, self.held, self.mutated)
             timed_us(name)
-            arms[arm](inputs)
+            if arm == "new_us":
+                self.held, self.next = self.next, self.held
+            if arm == "untouched_us":
+                _put(inputs, self.held, self.mutated)  # which the step has written
+                rest = [key for key in self.held if key not in self.mutated]
+                _put(self.held, inputs, rest)  # reads as much as the other arms write
+            else:
+                _put(inputs, self.held, self.held)
             self.flush.sum()
             times[arm] = timed_us(name)
         return Trio(**times)
-
-    def _untouched(self, inputs: Inputs) -> None:
-        _put(inputs, self.held, self.mutated)  # which the step has written
-        rest = [key for key in self.held if key not in self.mutated]
-        _put(self.held, inputs, rest)  # reads as much as the other arms write
-
-    def _same(self, inputs: Inputs) -> None:
-        _put(inputs, self.held, self.held)
-
-    def _new(self, inputs: Inputs) -> None:
-        _put(inputs, self.next, self.held)
-        self.held, self.next = self.next, self.held
 
     def _draw(self) -> None:
         [drawn] = self.prep.draw()
