@@ -129,15 +129,14 @@ def _busier_than_timed(row: VariantResult, result: PairResult) -> str | None:
 
     Where a profiler slows launches down, kernels of several streams no longer overlap: the busiest stream counts.
     """
-    busy = None
-    if row.why:
-        busy = row.why.busy_us if row.why.stream_us is None else row.why.stream_us
-    if busy is None or row.device is None:
+    if row.why is None or row.device is None:
+        return None
+    busy = row.why.busy_us if row.why.stream_us is None else row.why.stream_us
+    if busy is None:
         return None
     device = row.device.median
-    walls = [s.wall_us for block in result.blocks for s in block.walls if s.variant == row.name and s.wall_us]
-    if walls and any(block.gpus for block in result.blocks):  # in a profile, ranks are busy waiting for each other
-        device = max(device, median(walls))
+    if row.wall and any(block.gpus for block in result.blocks):  # in a profile, ranks are busy waiting for each other
+        device = max(device, row.wall.median)
     if busy <= BUSIER * device + SLACK_US:
         return None
     return f"the device worked {busy:.0f} us for a step that reads {device:.0f} us: work escaped the clock"
