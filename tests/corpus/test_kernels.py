@@ -14,8 +14,7 @@ from changed import CHANGED, PAIRS, PROVEN, ROOT
 from common.python.base.machine import machine
 from common.python.base.toolkit import find_nvcc, find_program
 from common.python.build.compilation import TARGETS
-from common.python.build.kernel_use import kernels_of
-from common.python.build.record import sm_of
+from common.python.build.record import kernels_of, sm_of
 from common.python.cuda import Library, compile_source, cuda_targets
 from common.python.requirements import Requirements, arch_of, unmet
 

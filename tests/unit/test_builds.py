@@ -6,8 +6,7 @@ import pytest
 from rich.console import Console
 from synthetic_run import manifest
 
-from common.python.build.kernel_use import KernelUse, kernel_uses
-from common.python.build.record import Build, Compiled
+from common.python.build.record import Build, Compiled, KernelUse, kernel_uses
 from common.python.build.report import print_build
 
 # As nvcc 13.0 writes them with `-Xptxas -v`: a function that is not inlined stands below the kernel that calls it.

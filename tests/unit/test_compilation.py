@@ -11,8 +11,7 @@ from common.python import requirements
 from common.python.base import toolkit
 from common.python.build import compilation
 from common.python.build.compilation import compile_pairs
-from common.python.build.kernel_use import KernelUse
-from common.python.build.record import Compiled
+from common.python.build.record import Compiled, KernelUse
 from common.python.corpus.discovery import find_pairs
 from common.python.cuda import Library
 

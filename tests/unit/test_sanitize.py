@@ -17,7 +17,7 @@ from synthetic_run import ROOT, host, program
 
 import tools.testing.sanitize as sanitize
 from common.python.base.machine import Gpu
-from common.python.build.kernel_use import KernelUse
+from common.python.build.record import KernelUse
 from common.python.corpus.discovery import find_pairs
 from common.python.cuda import Library
 from common.python.profile.nsight import step_command

@@ -47,7 +47,7 @@ def print_estimate(asked: EstimateOptions) -> None:
     check(case, board, asked.gpus)
     found = estimated(case, board, asked.gpus, measured_step(asked, case))
     if asked.as_json:
-        typer.echo(json.dumps(asdict(found), indent=1))
+        typer.echo(json.dumps(vars(found), indent=1, default=asdict))
         return
     title = (
         f"{case.model.name}: {case.weights} weights, {case.cache} cache, {case.arithmetic} arithmetic; "

@@ -24,7 +24,7 @@ from common.python.base.reaper import PR_SET_CHILD_SUBREAPER, end_children, prct
 from common.python.base.text import clean
 from common.python.base.toolkit import ROOT, find_program
 from common.python.build.compilation import imports_of
-from common.python.build.kernel_use import kernels_of
+from common.python.build.record import kernels_of
 from common.python.corpus.discovery import Pair, choose
 from common.python.cuda import CudaError, compile_source
 from common.python.profile.nsight import base_name, run_to_end, step_command

@@ -26,8 +26,7 @@ from common.python.base.journal import write
 from common.python.base.machine import Machine, crowding, machine
 from common.python.base.paths import build_folder
 from common.python.base.toolkit import find_nvcc
-from common.python.build.kernel_use import kernels_of
-from common.python.build.record import ARCHS, Compiled, Language, Outcome, sm_of
+from common.python.build.record import ARCHS, Compiled, Language, Outcome, kernels_of, sm_of
 from common.python.corpus.discovery import Pair, Variant
 from common.python.cuda import CudaError, compile_source
 from common.python.report.live_view import SILENCE, LiveView

@@ -3,7 +3,7 @@
 import time
 from collections import Counter
 from collections.abc import Iterable, Sequence
-from itertools import compress, groupby
+from itertools import groupby
 from pathlib import Path
 
 from common.python.base import manifest
@@ -11,12 +11,11 @@ from common.python.base.hardware import KIB
 from common.python.base.journal import new_folder
 from common.python.base.text import clean, counted
 from common.python.build.compilation import TARGETS, compile_pairs
-from common.python.build.kernel_use import KernelUse
-from common.python.build.record import ARCHS, Build, Compiled
+from common.python.build.record import ARCHS, Build, Compiled, KernelUse
 from common.python.corpus.discovery import choose
 from common.python.corpus.targets import TargetError
 from common.python.report.live_view import LiveView, aside
-from common.python.report.tables import text_table, wide_console
+from common.python.report.tables import filled, text_table, wide_console
 
 
 def sweep(
@@ -90,9 +89,8 @@ def print_build(build: Build, folder: Path) -> None:
     """The table, a row for each kernel on each architecture; remarks, counts and folder below it."""
     rows = [(one.source, one.arch, *_cells(kernel)) for one in build.compiled for kernel in one.kernels]
     columns = ("file", "for", "kernel", "registers", "shared", "spilled", "stack", "matrix")
-    shown = [any(cells) for cells in zip(*rows)] or [False] * len(columns)  # a narrow terminal has no room for others
-    kept = [tuple(compress(row, shown)) for row in (columns, *rows)]
-    wide_console().print(text_table(kept[0], kept[1:], "compiled, not run", whole={*columns} - {"file", "kernel"}))
+    shown = filled(columns, rows)  # a narrow terminal has no room for others
+    wide_console().print(text_table(*shown, "compiled, not run", whole={*columns} - {"file", "kernel"}))
     for line in [*remarks(build), counts(build), f"results: {folder}"]:
         print(line)
 

@@ -33,8 +33,7 @@ from triton.runtime.errors import OutOfResources, PTXASError
 
 from common.python import cuda
 from common.python.base.text import clean
-from common.python.build.kernel_use import KernelUse, kernel_uses
-from common.python.build.record import CHIPS, sm_of
+from common.python.build.record import CHIPS, KernelUse, kernel_uses, sm_of
 from common.python.cuda import ERROR, first_error
 from common.python.proof.preparation import VariantError
 from common.python.workers.commands import Commands

@@ -11,6 +11,7 @@ head among them and the embedding table not, plus attention (Korthikanti et al.,
 
 import math
 from dataclasses import dataclass, replace
+from types import SimpleNamespace
 
 from common.python.estimate.model_shapes import Model
 
@@ -181,33 +182,14 @@ class Measured:
     flops_utilisation: float
 
 
-@dataclass(frozen=True)
-class Estimate:
-    """All of it for one case on one board. Bytes, FLOPs, sequences; `held` and `usable` are bytes of each GPU."""
-
-    case: Case
-    board: Board
-    parameters: int
-    weight_bytes: float
-    read_bytes: float
-    kv_bytes_per_token: float | None  # None: a bare count of parameters does not say
-    cache_bytes: float
-    gpus_needed: int | None  # None: on no number of GPUs over which the heads can be split
-    gpus: int  # that the floors are of
-    held_bytes: float
-    usable_bytes: float
-    decode_flops_per_token: float
-    decode: Floor
-    prefill: Floor
-    ridge_batch: float | None  # at this context
-    ridge_batch_weights: float | None  # with the weights alone, at context 0
-    measured: Measured | None
+Estimate = SimpleNamespace  # what `estimate` finds of one case on one board, by name
 
 
 def estimate(case: Case, board: Board, gpus: int | None = None, took: tuple[str, float] | None = None) -> Estimate:
-    """Everything at once, on `gpus` GPUs, or as few as hold it; `took` is a measured phase and its step in seconds.
+    """All of it by name, on `gpus` GPUs, or as few as hold it; `took` is a measured phase and its step in seconds.
 
-    What no split holds is estimated for the widest. The board has a rate for the case's arithmetic.
+    Bytes, FLOPs, sequences; `held` and `usable` are bytes of each GPU. What no split holds is estimated for the widest.
+    The board has a rate for the case's arithmetic.
     """
     needed = gpus_needed(case, board)
     gpus = gpus or needed or splits(case.model)[-1]
@@ -220,15 +202,15 @@ def estimate(case: Case, board: Board, gpus: int | None = None, took: tuple[str,
         read_bytes=read_bytes(case),
         kv_bytes_per_token=kv_bytes_per_token(case),
         cache_bytes=cache_bytes(case),
-        gpus_needed=needed,
-        gpus=gpus,
+        gpus_needed=needed,  # None: on no number of GPUs over which the heads can be split
+        gpus=gpus,  # that the floors are of
         held_bytes=held_bytes(case, gpus),
         usable_bytes=USABLE * board.memory_bytes,
         decode_flops_per_token=decode.flops / decode.tokens,
         decode=floor(decode, case, board, gpus),
         prefill=floor(work("prefill", case), case, board, gpus),
-        ridge_batch=ridge_batch(case, board, gpus),
-        ridge_batch_weights=ridge_batch(replace(case, context=0), board, gpus),
+        ridge_batch=ridge_batch(case, board, gpus),  # at this context
+        ridge_batch_weights=ridge_batch(replace(case, context=0), board, gpus),  # with the weights alone
         measured=measured(*took, case, board, gpus) if took else None,
     )
 

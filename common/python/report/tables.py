@@ -2,6 +2,8 @@
 
 import sys
 from collections.abc import Container, Iterable, Sequence
+from itertools import zip_longest
+from typing import Any
 
 from rich.console import Console
 from rich.table import Table
@@ -33,3 +35,10 @@ def text_table(
     for line in lines:
         table.add_row(*(Text(clean(cell)) if isinstance(cell, str) else cell for cell in line))
     return table
+
+
+def filled(columns: Sequence[Any], lines: Sequence[Sequence[Any]]) -> tuple[list[Any], list[tuple[Any, ...]]]:
+    """A table without the columns that no line fills."""
+    known = zip(columns, zip_longest(*lines, fillvalue=""))
+    kept = [(column, cells) for column, cells in known if any(cell != "" for cell in cells)]
+    return [column for column, _ in kept], list(zip(*(cells for _, cells in kept)))

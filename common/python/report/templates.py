@@ -20,6 +20,7 @@ from common.python.performance_targets import peak_text
 from common.python.report import charts, markdown, rows
 from common.python.report.artifacts import Run
 from common.python.report.sources import sources
+from common.python.report.tables import filled
 
 NAMED_GAINS = 24  # pairs whose names a chart of gains has room for on the first screen
 
@@ -45,7 +46,7 @@ def page(run: Run, root: Path, held: Mapping[str, str] | None = None) -> str:
         charts=charts,
         markdown=markdown,
         kernels=_kernels,
-        filled=_filled,
+        filled=filled,
         sources=lambda result: sources(result, about.sources, places),
     )
 
@@ -82,13 +83,6 @@ def _cards(pairs: Sequence[PairResult]) -> dict[str, Any]:
         "peers": [result.peer_ratio.ratio for result, _ in known if result.peer_ratio],
         "measured": [result for result, row in known if row.speedup],
     }
-
-
-def _filled(columns: Sequence[Any], lines: Sequence[Sequence[Any]]) -> tuple[list[Any], list[tuple[Any, ...]]]:
-    """A table without the columns that no line fills."""
-    known = zip(columns, zip_longest(*lines, fillvalue=""))
-    kept = [(column, cells) for column, cells in known if any(cell != "" for cell in cells)]
-    return [column for column, _ in kept], list(zip(*(cells for _, cells in kept)))
 
 
 def _kernels(result: PairResult) -> list[tuple[str, ...]]:
