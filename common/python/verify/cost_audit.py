@@ -19,8 +19,7 @@ from common.python.base.results import Cost
 from common.python.performance_targets import datasheet_peaks, limit, total
 from common.python.proof.preparation import VariantError
 from common.python.proof.ranks import Ranks
-from common.python.workers.commands import Commands, workload_of
-from common.python.workers.commands import cost_of as phases_of
+from common.python.workers.commands import Commands, cost_of, workload_of
 from common.python.workload import AnyOrder, Draw, Workload
 
 SEED = 1
@@ -115,20 +114,15 @@ def findings(workload: Workload, device: torch.device, scratch: Path) -> list[st
             if not name:
                 raise
             continue  # the size has figures that depend on each other
-        for resource, above in excess(cost_of(workload, size), *needs):
+        for resource, above in excess(total(cost_of(workload, "workload", size)), *needs):
             where = f"with {name}={size[name]}" if name else "at test size"
             faults.setdefault(resource, f"{above}, {where}: state passes= where steps in turn need them again")
     return [*faults.values(), *cached(workload)]
 
 
-def cost_of(workload: Workload, size: Mapping[str, Any]) -> Cost:
-    cost = workload.cost(**size)
-    return cost if isinstance(cost, Cost) else total(cost)
-
-
 def cached(workload: Workload) -> Iterator[str]:
     """A pair bound by device memory that moves too little for it at `bench` size."""
-    cost, peaks = cost_of(workload, workload.sizes["bench"]), datasheet_peaks(GPU)
+    cost, peaks = total(cost_of(workload, "workload", dict(workload.sizes["bench"]))), datasheet_peaks(GPU)
     bound, rated = limit([cost], peaks), peaks is not None and (not cost.flops or cost.dtype in peaks.values)
     if workload.clock != "device" or cost.launches or not rated or bound is None or bound.resource != "hbm":
         return
@@ -144,7 +138,7 @@ def costs(worker: Commands, baselines: list[str], size: str) -> dict[str, list[C
         worker.at(baseline.rpartition(".")[2], "import")
         try:
             workload = workload_of(baseline, Ranks(size=MOST_RANKS))
-            found[baseline] = phases_of(workload, baseline, workload.shape(size) or {})
+            found[baseline] = cost_of(workload, baseline, workload.shape(size) or {})
         except (VariantError, ValueError) as error:
             found[baseline] = str(error)
     return found
