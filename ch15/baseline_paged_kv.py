@@ -1,119 +1,119 @@
 """Each request reserves a row of the cache as long as the longest that may come, however short it is."""
 
-import torch
-import triton
-import triton.language as tl
-from torch import Tensor
+from typing import Any
 
+import torch
+from torch import Tensor
+from torch.nn import functional as F
+
+from common.models.caches import Cache, new_cache
+from common.models.decoder import Shape, Weights, draw_weights
+from common.models.fused_decode import Decoder
+from common.models.graphs import replayable
 from common.models.lengths import SHAREGPT_ANSWER, SPREAD, length_mix
+from common.models.references import planted
 from common.python.workload import Cost, Draw, Inputs, Metered, Workload
 
-HEADS, KV_HEADS, HEAD_DIM = 32, 8, 128  # of Llama-3.1-8B
+EIGHT_B = {"layers": 2, "vocabulary": 32000, "width": 4096, "heads": 32, "kv_heads": 8, "hidden": 14336}
+SHAREGPT = {"mean": SHAREGPT_ANSWER, "spread": SPREAD, "longest": 2032}  # and 16 new tokens: 2048
+SMALL = {"layers": 2, "vocabulary": 97, "width": 96, "heads": 6, "kv_heads": 2, "hidden": 131}
+FEW = {"mean": 60.0, "spread": 1.0, "longest": 150}  # more than attention takes at a time
 
 
-def inputs(draw: Draw, requests: int, longest: int, mean: float, spread: float, dtype: str) -> Inputs:
+def inputs(draw: Draw, shape: dict[str, int], requests: int, new: int, dtype: str, **mix: Any) -> Inputs:
     """Keys and values arrive packed, request after request; the multiset of lengths is the same in every draw."""
-    mix, element = torch.tensor(length_mix(requests, mean, longest, spread)), getattr(torch, dtype)
-    lengths = mix[draw.permutation(requests).cpu()]  # on the host, where a scheduler has them
-    queries = draw.normal(requests, HEADS, HEAD_DIM, std=2.0, dtype=element)
-    keys, values = (draw.normal(int(mix.sum()), KV_HEADS, HEAD_DIM, dtype=element) for _ in range(2))
-    return {"lengths": lengths, "longest": longest, "queries": queries, "keys": keys, "values": values}
+    network, mixed = Shape(**shape), torch.tensor(length_mix(requests, **mix))
+    packed = network.layers, 2, int(mixed.sum()), network.kv_heads, network.head_dim
+    return {
+        "weights": draw_weights(draw, network, getattr(torch, dtype)),
+        "shape": network,
+        "lengths": mixed[draw.permutation(requests).cpu()],  # on the host, where a scheduler has them
+        "latest": draw.integers(requests, high=network.vocabulary),
+        "packed": draw.normal(*packed, dtype=getattr(torch, dtype)),
+        "longest": mix["longest"] + new,
+        "new": new,
+    }
 
 
-def reference(lengths: Tensor, longest: int, queries: Tensor, keys: Tensor, values: Tensor) -> Tensor:
-    """What each request's one query sees of its own tokens: (requests, heads, head_dim)."""
-    seen, group = [], HEADS // KV_HEADS
-    for q, k, v in zip(queries, keys.split(lengths.tolist()), values.split(lengths.tolist())):
-        scores = torch.einsum("hgd,thd->hgt", q.view(KV_HEADS, group, -1), k) / HEAD_DIM**0.5
-        seen.append(torch.einsum("hgt,thd->hgd", scores.softmax(-1), v).flatten(0, 1))
-    return torch.stack(seen)
+def reference(
+    weights: Weights, shape: Shape, lengths: Tensor, latest: Tensor, packed: Tensor, longest: int, new: int
+) -> tuple[Tensor, Tensor]:
+    """The new tokens (requests, new), and the hidden states (requests, new, width) that chose them."""
+    pasts = packed.split(lengths.tolist(), dim=2)
+    tokens, states = zip(*(planted(weights, shape, one, new, past) for one, past in zip(latest[:, None], pasts)))
+    return torch.stack(tokens), torch.stack(states)
 
 
-def cost(requests: int, longest: int, mean: float, spread: float, dtype: str) -> Cost:
-    """Queries, keys and values come in once. They need not be stored for what the step returns."""
-    tokens, flops = sum(length_mix(requests, mean, longest, spread)), 4 * HEADS * HEAD_DIM
-    queries = 2 * requests * HEADS * HEAD_DIM
-    moved = {"read": 4 * KV_HEADS * HEAD_DIM * tokens + queries, "write": queries}
-    return Cost(**moved, flops=flops * tokens, dtype="bf16", items=tokens, unit="tokens")
+def cost(shape: dict[str, int], requests: int, new: int, dtype: str, **mix: Any) -> Cost:
+    """Steps of which each reads all weights, and the keys and values before it. What arrives need not be stored."""
+    network, bytes_each = Shape(**shape), getattr(torch, dtype).itemsize
+    earlier = new * sum(length_mix(requests, **mix)) + requests * sum(range(new))
+    read, made = bytes_each * (new * network.read_weights + network.kv_numbers * earlier), requests * new
+    return Cost(read=read, flops=2 * network.read_weights * made, dtype="bf16", passes=new, items=made, unit="tokens")
 
 
 workload = Workload(
     inputs=inputs,
     reference=reference,
     cost=cost,
-    sizes={
-        "bench": {"requests": 256, "longest": 2048, "mean": SHAREGPT_ANSWER, "spread": SPREAD, "dtype": "bfloat16"},
-        "test": {"requests": 5, "longest": 61, "mean": 20.0, "spread": 1.0, "dtype": "float16"},  # interpreted: no bf16
+    sizes={  # two blocks of Llama-3.1-8B, and a small vocabulary
+        "bench": {"shape": EIGHT_B, "requests": 16, "new": 16, "dtype": "bfloat16", **SHAREGPT},
+        "test": {"shape": SMALL, "requests": 3, "new": 3, "dtype": "float32", **FEW},
     },
-    tolerance=1e-2,  # of bf16 shares and sums
+    tolerance=2e-2,  # of bf16 through all blocks
+    frozen=("weights",),
+    clock="end_to_end",
     goal="memory",
 )
 
-ROWS, TOKENS = tl.constexpr(16), tl.constexpr(64)  # of queries: those that share a key head, filled up for the dot
+
+def dealt(lengths: Tensor, page: int, span: int) -> tuple[Tensor, Tensor]:
+    """Which pages each request holds (requests, span), and how many; requests take them in turn, as they grow."""
+    counts = -(-lengths // page)
+    held = torch.arange(span)[:, None] < counts
+    return (held.flatten().cumsum(0) - 1).view(held.shape).T.contiguous(), counts
 
 
-@triton.jit
-def attend_pages(
-    queries, keys, values, table, lengths, out, page, span, HEADS: tl.constexpr, GROUP: tl.constexpr, DIM: tl.constexpr
-):
-    """One program for a request and a key head: it walks the request's tokens, TOKENS at a time, page by page.
-    queries (requests, kv heads, GROUP, DIM); keys, values (pages, page, kv heads, DIM); table (requests, span)."""
-    request, head = tl.program_id(0), tl.program_id(1)
-    row, dim = tl.arange(0, ROWS)[:, None], tl.arange(0, DIM)[None, :]
-    mine = (request * HEADS + head) * GROUP * DIM + row * DIM + dim
-    query = tl.load(queries + mine, mask=row < GROUP, other=0.0)
-    length = tl.load(lengths + request)
-    largest, share = tl.full((ROWS,), float("-inf"), tl.float32), tl.zeros((ROWS,), tl.float32)
-    total = tl.zeros((ROWS, DIM), tl.float32)
-    for first in range(0, length, TOKENS):
-        token = first + tl.arange(0, TOKENS)
-        held = token < length
-        number = tl.load(table + request * span + token // page, mask=held, other=0).to(tl.int64)
-        place = ((number * page + token % page) * HEADS + head) * DIM
-        key = tl.load(keys + place[:, None] + dim, mask=held[:, None], other=0.0)
-        value = tl.load(values + place[:, None] + dim, mask=held[:, None], other=0.0)
-        scores = tl.where(held[None, :], tl.dot(query, tl.trans(key)) * DIM**-0.5, float("-inf"))
-        higher = tl.maximum(largest, tl.max(scores, 1))
-        weight, faded = tl.exp(scores - higher[:, None]), tl.exp(largest - higher)
-        largest, share = higher, share * faded + tl.sum(weight, 1)
-        total = tl.dot(weight.to(value.dtype), value, total * faded[:, None])
-    tl.store(out + mine, total / share[:, None], mask=row < GROUP)
+def store(cache: Cache, table: Tensor, lengths: Tensor, packed: Tensor) -> None:
+    """Keys and values that arrive go to their requests' pages."""
+    owner = torch.repeat_interleave(lengths)
+    position = torch.arange(len(owner)) - (lengths.cumsum(0) - lengths)[owner]
+    where = torch.stack([table[owner, position // cache.capacity], position % cache.capacity])
+    page, slot = where.to(packed.device, non_blocking=True)
+    for layer, both in enumerate(packed):
+        for to, new in zip((cache.keys[layer], cache.values[layer]), both):
+            to[page, :, slot] = new
 
 
-def on_device(numbers: Tensor, like: Tensor) -> Tensor:
-    """A scheduler's few numbers, sent without waiting: the driver has copied them aside when the call returns."""
-    return numbers.to(like.device, non_blocking=True)
+def in_use(cache: Cache, lengths: Tensor) -> dict[str, float]:
+    stores = [*cache.keys, *cache.values]
+    used = int(lengths.sum()) * sum(to[0, :, 0].nbytes for to in stores)
+    return {"cache held MB": sum(to.nbytes for to in stores) / 1e6, "cache used MB": used / 1e6}
 
 
-def stored(page: int, lengths: Tensor, packed: list[Tensor]) -> tuple[list[Tensor], Tensor]:
-    """Packed keys and values in new pools of just enough pages, and the first page of each request."""
-    counts = (lengths + page - 1) // page
-    first = counts.cumsum(0) - counts
-    shift = on_device(first * page - (lengths.cumsum(0) - lengths), packed[0])
-    requests = torch.repeat_interleave(on_device(lengths, shift), output_size=len(packed[0]))
-    slots = torch.arange(len(requests), device=shift.device) + shift[requests]
-    pools = [new.new_empty(int(counts.sum()), page, *new.shape[1:]) for new in packed]
-    for pool, new in zip(pools, packed):
-        pool.flatten(0, 1).index_copy_(0, slots, new)
-    return pools, first
+def serving(
+    page: int, weights: Weights, shape: Shape, lengths: Tensor, latest: Tensor, packed: Tensor, longest: int, new: int
+) -> Metered:
+    """Decode on from pages of so many tokens. A page for the longest is a row: then attention asks no table."""
+    pages, counts = dealt(lengths + new, page, -(-longest // page))
+    cache = new_cache(shape, int(counts.sum()), page, packed)
+    table, starts = (numbers.to(latest.device, torch.int32) for numbers in (pages, lengths + 1))
+    asked = table if page < longest else None
+    decoder = Decoder(weights, shape, len(latest), starts, new, cache=cache, table=asked)
+    decode_again = replayable(decoder.advance, latest.device)
+
+    @torch.inference_mode()
+    def step() -> tuple[Tensor, Tensor]:
+        pages, _ = dealt(lengths + new, page, table.shape[1])
+        table.copy_(pages, non_blocking=True), starts.copy_(lengths + 1, non_blocking=True)
+        store(cache, pages, lengths, packed)
+        decoder.made.zero_(), decoder.stream.copy_(F.embedding(latest, weights["embedding"]))
+        for _ in range(new):
+            decode_again()
+        return decoder.tokens, decoder.states
+
+    return Metered(step, lambda: in_use(cache, lengths + new))
 
 
-def caching(page: int, lengths: Tensor, queries: Tensor, keys: Tensor, values: Tensor) -> Metered:
-    def step() -> Tensor:
-        pools, first = stored(page, lengths, [keys, values])
-        span = -(-int(lengths.max()) // page)
-        table = on_device(first, keys)[:, None] + torch.arange(span, device=keys.device)  # beyond its length not read
-        sizes, out = (page, span, KV_HEADS, HEADS // KV_HEADS, HEAD_DIM), torch.empty_like(queries)
-        given = queries, *pools, table, on_device(lengths, keys), out, *sizes
-        attend_pages[len(table), KV_HEADS](*given, num_warps=4, num_stages=3)
-        return out
-
-    def metrics() -> dict[str, float]:
-        parts = {"held": stored(page, lengths, [keys, values])[0], "used": [keys, values]}
-        return {f"cache {name} MB": sum(tensor.nbytes for tensor in each) / 1e6 for name, each in parts.items()}
-
-    return Metered(step, metrics)
-
-
-def prepare(lengths: Tensor, longest: int, queries: Tensor, keys: Tensor, values: Tensor) -> Metered:
-    return caching(longest, lengths, queries, keys, values)
+def prepare(longest: int, **given: Any) -> Metered:
+    return serving(longest, longest=longest, **given)

@@ -107,7 +107,7 @@ def appending(keys: Tensor, values: Tensor, position: Tensor) -> Callable[[Tenso
     return attend
 
 
-def _paging(pool: Cache, table: Tensor, positions: Tensor) -> Callable[[int, Tensor, Tensor], None]:
+def paging(pool: Cache, table: Tensor, positions: Tensor) -> Callable[[int, Tensor, Tensor], None]:
     """What stores keys and values of tokens at positions (batch, length) where the table says."""
     page, slot = table.gather(1, positions // pool.capacity), positions % pool.capacity
     heads = torch.arange(pool.keys[0].shape[1], device=table.device)
@@ -121,7 +121,7 @@ def _paging(pool: Cache, table: Tensor, positions: Tensor) -> Callable[[int, Ten
 
 def prefilling_pages(pool: Cache, table: Tensor, positions: Tensor) -> Attend:
     """`prefilling`, where position p of a row lies in page table[row, p // capacity]; positions begin at 0."""
-    keep = _paging(pool, table, positions)
+    keep = paging(pool, table, positions)
 
     def attend(layer: int, q: Tensor, k: Tensor, v: Tensor) -> Tensor:
         keep(layer, k, v)
@@ -135,7 +135,7 @@ def continuing_pages(pool: Cache, table: Tensor, positions: Tensor) -> Attend:
 
     table: int64 (batch, pages of the longest row). The pages that a row sees are gathered: one more copy of them.
     """
-    keep = _paging(pool, table, positions)
+    keep = paging(pool, table, positions)
     mask = torch.arange(table.shape[1] * pool.capacity, device=table.device) <= positions[..., None]
 
     def attend(layer: int, q: Tensor, k: Tensor, v: Tensor) -> Tensor:

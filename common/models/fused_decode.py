@@ -98,18 +98,46 @@ def turned(qkv, head, live, cos, sin, DIM: tl.constexpr, WIDTH: tl.constexpr):  
 
 
 @triton.jit
+def near(queries, key, value, known, WIDTH: tl.constexpr, TOGETHER: tl.constexpr):  # type: ignore[no-untyped-def]
+    """What queries see of the new tokens: the largest score, the sum of shares, the sums of values."""
+    if TOGETHER:
+        scores = tl.dot(queries, tl.trans(key), input_precision="ieee")
+        scores = tl.where(known[None, :], scores, float("-inf"))
+        peak = tl.max(scores, axis=1)
+        shares = tl.exp(scores - peak[:, None])
+        total, sums = tl.sum(shares, axis=1), tl.dot(shares.to(key.dtype), value, input_precision="ieee")
+    else:
+        peak, total = tl.sum(queries.to(tl.float32) * key.to(tl.float32), axis=1), tl.full((ROWS,), 1.0, tl.float32)
+        sums = tl.zeros((ROWS, WIDTH), tl.float32) + value.to(tl.float32)
+    return peak, total, sums
+
+
+@triton.jit
+def places(  # type: ignore[no-untyped-def]
+    page, token, of, shared, capacity, DIM: tl.constexpr, WIDTH: tl.constexpr, PAGE: tl.constexpr
+):
+    """Where the numbers of tokens lie in the cache: in pages with these numbers or, if `PAGE` is 0, in one row."""
+    begin = (page * shared + of).to(tl.int64) * capacity * DIM
+    if PAGE > 0:
+        token, begin = token % PAGE, begin[:, None]
+    return begin + token[:, None] * DIM + tl.arange(0, WIDTH)[None, :]
+
+
+@triton.jit
 def attend(  # type: ignore[no-untyped-def]
-    qkv, keys, values, made, out, first_position, group, capacity, log_base, scale,
-    DIM: tl.constexpr, WIDTH: tl.constexpr, TOGETHER: tl.constexpr,
+    qkv, keys, values, table, starts, made, out, first_position, group, capacity, span, log_base, scale,
+    DIM: tl.constexpr, WIDTH: tl.constexpr, PAGE: tl.constexpr, TOGETHER: tl.constexpr,
 ):  # fmt: skip
     """The queries that share a key head see the new token, which is appended to the cache, and the earlier ones.
 
     Rows that go together are tokens of one sequence: a row takes those before it from `qkv`, not from the cache.
+    Token t of a sequence lies in its own `capacity` of the cache, or in page table[sequence, t // PAGE].
     """
     row, of, shared = tl.program_id(0), tl.program_id(1), tl.num_programs(1)
     at, query, heads = tl.arange(0, WIDTH), tl.arange(0, ROWS), (group + 2) * shared
     first, new = (0, tl.arange(0, ROWS)) if TOGETHER else (row, row + tl.arange(0, 1))
     now, live, known = first_position + tl.load(made + row), at < DIM, new <= row
+    now += 0 if starts is None else tl.load(starts + first)
     before = now - (row - first)  # the cache's tokens
     dtype = keys.dtype.element_ty
     head, position = row * heads + of * group + query, before + new - first
@@ -119,30 +147,29 @@ def attend(  # type: ignore[no-untyped-def]
         cos, sin = turns(position, log_base, DIM, WIDTH)
     head = new * heads + group * shared + of
     key = turned(qkv, head, known, cos, sin, DIM, WIDTH).to(dtype)
-    fresh = (qkv + (head + shared)[:, None] * DIM) + at[None, :]
+    fresh, mask = qkv + (head + shared)[:, None] * DIM + at[None, :], (new == row)[:, None] & live[None, :]
     value = tl.load(fresh, mask=known[:, None] & live[None, :], other=0.0)
-    cached = (first * shared + of).to(tl.int64) * capacity * DIM
-    place, mask = cached + position[:, None] * DIM + at[None, :], (new == row)[:, None] & live[None, :]
+    latest, page, token = first, first, tl.arange(0, TOKENS)
+    if PAGE > 0:
+        latest = tl.load(table + first * span + position // PAGE, mask=known, other=0)
+        page = tl.load(table + first * span + token // PAGE, mask=token < before, other=0)
+    place = places(latest, position, of, shared, capacity, DIM, WIDTH, PAGE)
     tl.store(keys + place, key, mask=mask)
     tl.store(values + place, value, mask=mask)
-    if TOGETHER:
-        near = tl.dot(queries, tl.trans(key), input_precision="ieee")
-        near = tl.where(known[None, :], near, float("-inf"))
-        peak = tl.max(near, axis=1)
-        shares = tl.exp(near - peak[:, None])
-        total, sums = tl.sum(shares, axis=1), tl.dot(shares.to(dtype), value, input_precision="ieee")
-    else:
-        peak, total = tl.sum(queries.to(tl.float32) * key.to(tl.float32), axis=1), tl.full((ROWS,), 1.0, tl.float32)
-        sums = tl.zeros((ROWS, WIDTH), tl.float32) + value.to(tl.float32)
+    peak, total, sums = near(queries, key, value, known, WIDTH, TOGETHER)
     for begin in tl.range(0, before, TOKENS, num_stages=3):
         token = begin + tl.arange(0, TOKENS)
-        places, seen = cached + token[:, None] * DIM + at[None, :], (token < before)[:, None] & live[None, :]
-        loaded = tl.load(keys + places, mask=seen, other=0.0)
+        earlier = places(page, token, of, shared, capacity, DIM, WIDTH, PAGE)
+        if PAGE > 0:  # one turn ahead, by hand: a page's number arrives before its rows are asked for
+            later = token + TOKENS
+            page = tl.load(table + first * span + later // PAGE, mask=later < before, other=0)
+        seen = (token < before)[:, None] & live[None, :]
+        loaded = tl.load(keys + earlier, mask=seen, other=0.0)
         scores = tl.dot(queries, tl.trans(loaded), input_precision="ieee")
         scores = tl.where((token < before)[None, :], scores, float("-inf"))
         higher = tl.maximum(peak, tl.max(scores, axis=1))
         weights, shrink = tl.exp(scores - higher[:, None]), tl.exp(peak - higher)
-        loaded = tl.load(values + places, mask=seen, other=0.0)
+        loaded = tl.load(values + earlier, mask=seen, other=0.0)
         sums = tl.dot(weights.to(dtype), loaded, sums * shrink[:, None], input_precision="ieee")
         total, peak = total * shrink + tl.sum(weights, axis=1), higher
     to = out + (row * group * shared + of * group + query[:, None]) * DIM + at[None, :]
@@ -191,20 +218,25 @@ TILES = {"qkv": Tile(), "out": Tile(shares=4), "gate_up": NARROW, "down": Tile(s
 class Decoder:
     """Greedy decoding of `batch` sequences that begin at position `start`, by at most `new` tokens each.
 
+    `start` is one for all or, with a `cache` of the caller's, int32 (sequences). That cache has rows, or pages, which
+    int32 `table` (sequences, pages of the longest) names. A replayed graph sees both anew.
     With `together` the rows are tokens of one sequence. `noise` (places, vocabulary) is added to the logits. `stream`
     (batch, width) is fp32; `tokens` (sequences, new) int64 and `states` (sequences, new, width) are the answer.
     """
 
     def __init__(
-        self, weights: Weights, shape: Shape, batch: int, start: int, new: int,
+        self, weights: Weights, shape: Shape, batch: int, start: int | Tensor, new: int,
         tiles: dict[str, Tile] = TILES, noise: Tensor | None = None, together: bool = False,
+        cache: Cache | None = None, table: Tensor | None = None,
     ):  # fmt: skip
         if batch > ROWS.value:
             raise ValueError(f"at most {ROWS.value} sequences at a time, not {batch}")
         head = weights["head"]
-        self.weights, self.shape, self.start, self.new, self.tiles = weights, shape, start, new, tiles
+        self.weights, self.shape, self.new, self.tiles, self.table = weights, shape, new, tiles, table
+        self.starts = start if isinstance(start, Tensor) else None
+        self.start = 0 if isinstance(start, Tensor) else start
         self.noise, self.together, sequences = noise, together, 1 if together else batch
-        self.cache: Cache = new_cache(shape, sequences, start + new, head)
+        self.cache = cache or new_cache(shape, sequences, self.start + new, head)
         self.stream = head.new_zeros(batch, shape.width, dtype=torch.float32)
         self.tokens = torch.zeros(sequences, new, dtype=torch.int64, device=head.device)
         self.states = head.new_zeros(sequences, new, shape.width)
@@ -228,11 +260,13 @@ class Decoder:
     def block(self, index: int) -> None:
         """The stream through block `index`."""
         shape, layer = self.shape, self.weights["layers"][index]
-        group, dim, keys = shape.heads // shape.kv_heads, shape.head_dim, self.cache.keys[index]
+        group, dim, capacity = shape.heads // shape.kv_heads, shape.head_dim, self.cache.capacity
+        span, page = (0, 0) if self.table is None else (self.table.shape[1], capacity)
         self.multiply("qkv", layer["qkv"], self.stream, self.qkv, layer["attention_norm"])
         attend[(len(self.stream), shape.kv_heads)](
-            self.qkv, keys, self.cache.values[index], self.made, self.attended, self.start - 1, group, keys.shape[2],
-            log2(shape.rope_base), dim**-0.5, dim, triton.next_power_of_2(dim), self.together,
+            self.qkv, self.cache.keys[index], self.cache.values[index], self.table, self.starts, self.made,
+            self.attended, self.start - 1, group, capacity, span, log2(shape.rope_base), dim**-0.5,
+            dim, triton.next_power_of_2(dim), page, self.together,
         )  # fmt: skip
         self.multiply("out", layer["out"], self.attended, self.stream)
         self.multiply("gate_up", layer["gate_up"], self.stream, self.gated, layer["mlp_norm"])

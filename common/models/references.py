@@ -9,16 +9,21 @@ from torch import Tensor
 from common.models.decoder import EPSILON, Shape, Weights
 
 
-def hidden_states(weights: Weights, shape: Shape, tokens: Tensor) -> Tensor:
-    """Hidden states (length, width) after the last norm, of one sequence of tokens (length)."""
+def hidden_states(weights: Weights, shape: Shape, tokens: Tensor, past: Tensor | None = None) -> Tensor:
+    """Hidden states (length, width) after the last norm, of one sequence of tokens (length).
+
+    past: keys, turned, and values of the tokens before them (layers, 2, earlier, kv_heads, head_dim).
+    """
     x = weights["embedding"][tokens]
     length, group, dim = len(tokens), shape.heads // shape.kv_heads, shape.head_dim
-    future = torch.ones(length, length, dtype=torch.bool, device=x.device).triu(1)
-    rotation = _rotation(shape, length, x)[:, None]
-    for layer in weights["layers"]:
+    past = x.new_empty(shape.layers, 2, 0, shape.kv_heads, dim) if past is None else past
+    every = past.shape[2] + length
+    future = torch.ones(every, every, dtype=torch.bool, device=x.device).triu(1)[-length:]
+    rotation = _rotation(shape, every, x)[-length:, None]
+    for layer, before in zip(weights["layers"], past):
         qkv = (_normed(x, layer["attention_norm"]) @ layer["qkv"].T).view(length, -1, dim)
         q, k, v = qkv.tensor_split((shape.heads, shape.heads + shape.kv_heads), dim=1)
-        k, v = _rotated(k, rotation).repeat_interleave(group, 1), v.repeat_interleave(group, 1)
+        k, v = (torch.cat(two).repeat_interleave(group, 1) for two in zip(before, (_rotated(k, rotation), v)))
         scores = torch.einsum("qhd,khd->hqk", _rotated(q, rotation), k) / dim**0.5
         attended = torch.einsum("hqk,khd->qhd", scores.masked_fill_(future, -torch.inf).softmax(-1), v)
         x = x + attended.reshape(length, -1) @ layer["out"].T
@@ -46,7 +51,9 @@ def _rotated(x: Tensor, rotation: Tensor) -> Tensor:
     return torch.cat([turned.real, turned.imag], dim=-1).to(x.dtype)
 
 
-def planted(weights: Weights, shape: Shape, prompt: Tensor, count: int) -> tuple[Tensor, Tensor]:
+def planted(
+    weights: Weights, shape: Shape, prompt: Tensor, count: int, past: Tensor | None = None
+) -> tuple[Tensor, Tensor]:
     """The greedy continuation of a prompt (length) by `count` tokens, and the hidden states that chose them.
 
     The planted successors are guessed and put through the network in one pass. If each is the choice of the state
@@ -56,7 +63,7 @@ def planted(weights: Weights, shape: Shape, prompt: Tensor, count: int) -> tuple
     for _ in range(count):
         chain.append(weights["successor"][chain[-1]])
     guess = torch.stack(chain[1:])
-    hidden = hidden_states(weights, shape, torch.cat([prompt, guess[:-1]]))[len(prompt) - 1 :]
+    hidden = hidden_states(weights, shape, torch.cat([prompt, guess[:-1]]), past)[len(prompt) - 1 :]
     if not torch.equal((hidden @ weights["head"].T).argmax(-1), guess):
         raise ValueError("greedy decoding leaves the planted chain: the vocabulary is too large for the width")
     return guess, hidden

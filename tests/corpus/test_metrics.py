@@ -8,7 +8,8 @@ import pytest
 import torch
 from torch import Tensor
 
-from ch15.baseline_paged_kv import HEAD_DIM, KV_HEADS, caching
+from ch15.baseline_paged_kv import serving
+from ch15.baseline_paged_kv import workload as paged_kv
 from ch16.baseline_speculative_decoding import workload as speculative_decoding
 from ch16.optimized_speculative_decoding__eager_passes import prepare as prepare_speculative
 from ch19.baseline_fp8_cast_transpose import prepare as prepare_cast
@@ -92,13 +93,12 @@ def test_a_draft_that_is_the_target_is_always_right_and_another_is_not(tmp_path:
     assert told["tokens a verification"] == 5
 
 
-def test_pages_are_held_whole_and_used_in_part() -> None:
-    lengths = torch.tensor([1, 16, 17])  # one, one and two pages of 16
-    keys, values = (torch.zeros(34, KV_HEADS, HEAD_DIM, dtype=torch.float16) for _ in range(2))
-    a_token = 2 * 2 * KV_HEADS * HEAD_DIM / 1e6
-    for page, held in ((16, 4 * 16), (20, 3 * 20)):
-        told = caching(page, lengths, torch.zeros(3), keys, values).metrics()
-        assert told == pytest.approx({"cache held MB": held * a_token, "cache used MB": 34 * a_token})
+def test_pages_are_held_whole_and_used_in_part(tmp_path: Path) -> None:
+    given = drawn(paged_kv, tmp_path) | {"lengths": torch.tensor([1, 13, 14]), "new": 3, "longest": 20}
+    a_token = given["shape"].kv_numbers * 4 / 1e6
+    for page, held in ((16, 4 * 16), (20, 3 * 20)):  # with the new tokens one, one and two pages of 16
+        told = serving(page, **given).metrics()
+        assert told == pytest.approx({"cache held MB": held * a_token, "cache used MB": 37 * a_token})
 
 
 def test_a_cast_that_rounds_nothing_has_no_error_and_that_of_noise_is_the_steps_of_e4m3() -> None:
