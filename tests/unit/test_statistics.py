@@ -260,3 +260,5 @@ def test_a_rounds_time_is_the_median_of_its_samples_on_the_clock() -> None:
     assert round_log_times(taken, "a", "device") == pytest.approx([math.log(4.0), math.log(4.0)])
     assert round_log_times(taken, "a", "end_to_end") == [0.0, 0.0]
     assert round_log_times(taken, "c", "device") == []
+    with pytest.raises(ValueError, match="above zero"):
+        round_log_times([block(0, [0.0])], "a", "device")
