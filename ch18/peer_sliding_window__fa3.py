@@ -1,0 +1,21 @@
+"""FlashAttention 3's window for Hopper: it too visits the tiles of the band alone."""
+
+from flash_attn_interface import flash_attn_func
+from torch import Tensor
+
+from ch18.baseline_sliding_window import workload as workload
+from common.python.requirements import needs
+from common.python.workload import Step
+
+requires = needs(modules=["flash_attn_interface"], sm=90)
+
+
+def prepare(q: Tensor, k: Tensor, v: Tensor, window: int) -> Step:
+    batch = [x.transpose(0, 1).unsqueeze(0) for x in (q, k, v)]  # it wants tokens before heads; strides are free
+    band = (window - 1, 0)  # keys before the query, and after it
+
+    def step() -> Tensor:
+        out = flash_attn_func(*batch, causal=True, window_size=band)
+        return (out[0] if isinstance(out, tuple) else out).squeeze(0).transpose(0, 1)
+
+    return step
