@@ -5,13 +5,14 @@ from collections.abc import Callable, Iterator
 
 import pytest
 import torch
-from torch._inductor import config as inductor
 
 from common.python.proof.originals import put_back, settings
 
 
 @pytest.fixture(autouse=True)
 def undisturbed() -> Iterator[None]:
+    import torch._inductor.config  # a second, which each process that collects would spend
+
     before = settings()
     torch.backends.cuda.matmul.fp32_precision = "none"  # as a process begins, whatever other tests have set
     yield
@@ -32,7 +33,7 @@ CHANGES: dict[str, Callable[[], object]] = {
     "torch.backends.cudnn.benchmark (False -> True)": lambda: setattr(torch.backends.cudnn, "benchmark", True),
     "autocast on the CPU (False -> True)": lambda: torch.set_autocast_enabled("cpu", True),
     f"the working directory ({os.getcwd()} -> /)": lambda: os.chdir("/"),
-    "torch._inductor.config (max_autotune)": lambda: setattr(inductor, "max_autotune", True),
+    "torch._inductor.config (max_autotune)": lambda: setattr(torch._inductor.config, "max_autotune", True),
     f"the number of threads ({torch.get_num_threads()} -> {torch.get_num_threads() + 1})": lambda: (
         torch.set_num_threads(torch.get_num_threads() + 1)
     ),
