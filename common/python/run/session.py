@@ -69,7 +69,6 @@ class Session:
     settings: Settings
     pool: WorkerPool = field(init=False)
     facts: dict[str, Any] = field(default_factory=dict)  # what the workers said of the workload
-    dtypes: list[str] = field(default_factory=list)  # of the baseline's outputs, which every variant must have
     probed: list[int] = field(default_factory=list)  # rounds of which a block is proven while it is timed
     steps: int = 1  # in a sample
     blocks: int = sampling_plan.FEW_BLOCKS  # in a round, until its first block tells
@@ -91,7 +90,7 @@ class Session:
             self._prove_sizes()
             if prebuild and self.result.size is not None:
                 with self._phase("compile"):
-                    self.pool.each("prepare", self.roster.living(prebuild), size=self.settings.size)
+                    self.pool.prepare(self.roster.living(prebuild), self.settings.size)
             then(self.pool)
         return judge(self.result, self.settings.peaks)
 
@@ -195,41 +194,33 @@ class Session:
     # Proof.
 
     def _prove_sizes(self) -> None:
-        """The baseline first: its dtypes are those of all variants, and its answer tests the tolerance."""
+        """The baseline first: without it nothing else is proven, and at `test` size its answer tests the tolerance."""
         names = self.roster.everybody
         for size in self.settings.prove_at:
-            self.dtypes = []  # a size may have its own
             for share in (names[:1], names[1:]):
                 share = self.roster.living(share)
                 if not share or self.roster.nothing_left():
                     continue
                 self._prepare(share, size, "proof")
                 self._prove(self.roster.living(share), BEFORE, sampling_plan.TRIALS)
-                if names[0] in share:
-                    self._ask_baseline(size)
-
-    def _ask_baseline(self, size: str) -> None:
-        """The dtypes that the baseline returned; at `test` size, whether the tolerance accepts a corrupted answer."""
-        self.dtypes = self.pool.first("dtypes")
-        if size == "test":
-            with self._phase("proof"):
-                accepted = self.pool.first("teeth")
-            if accepted:
-                self.roster.exclude_all(f"the tolerance would accept: {', '.join(accepted)}")
+                if names[0] in share and size == "test":
+                    with self._phase("proof"):
+                        accepted = self.pool.first("teeth")
+                    if accepted:
+                        self.roster.exclude_all(f"the tolerance would accept: {', '.join(accepted)}")
 
     def _prove(self, names: list[str], when: str, trials: int = 1, enough_s: float | None = None) -> None:
-        asked = {"when": when, "trials": trials, "dtypes": self.dtypes, "enough_s": enough_s}
         with self._phase("proof"):
-            self.roster.take_proofs(self.pool.each("prove", names, **asked))
+            self.roster.take_proofs(self.pool.prove(names, when, trials, enough_s))
 
     def _prepare(self, names: list[str], size: str, phase: str) -> dict[str, Any]:
         """Draw inputs and prepare these variants, each in a process of its own if memory does not hold all of them."""
         with self._phase(phase):
-            answer = self.pool.each("prepare", names, size=size)
+            answer = self.pool.prepare(names, size)
             if answer["out_of_memory"] and len(names) > 1 and not self.pool.turns:
                 self.result.notes.append(APART)
-                self.pool = self.pool.in_turn()
-                answer = self.pool.each("prepare", names, size=size)
+                self.pool.take_turns()
+                answer = self.pool.prepare(names, size)
         self.roster.exclude(answer["failures"])
         return answer
 
@@ -240,7 +231,6 @@ class Session:
         plan = sampling_plan.fixed_plan(self.settings.iterations)
         sure = len(plan) if plan else sampling_plan.FEWEST_ROUNDS
         self.probed = self.rng.sample(range(sure), min(PROBES, sure))
-        self.dtypes = []
         for index in range(len(plan) if plan else sampling_plan.MOST_ROUNDS):
             self._round(index, plan)
             if self.roster.nothing_left():
@@ -257,9 +247,7 @@ class Session:
                 row = self.roster.row(name)
                 row.prepare_s, row.first_call_s = prepared["prepare_s"][name], prepared["first_call_s"][name]
             enough_s = None if self.settings.reproducible else sampling_plan.ENOUGH * self.settings.budget_s
-            for share in self.pool.apart(self.roster.active()):
-                self._prove(share, BEFORE, sampling_plan.TRIALS, enough_s)
-                self.dtypes = self.dtypes or self.pool.first("dtypes")
+            self._prove(self.roster.active(), BEFORE, sampling_plan.TRIALS, enough_s)
         if self.roster.nothing_left():
             return
         self._warm_up(index, plan)
@@ -348,9 +336,8 @@ class Session:
         if not tested or self.pair.gpus > 1 or self.settings.reproducible:  # with it what is drawn may not vary
             return
         limit_s = min(timing_sanity.LIMIT_PART * self.settings.time_limit_s, self.pool.left_s() / 2)
-        limit_s /= len(tested) if len(self.pool.apart(tested)) > 1 else 1  # by workers, one after the other
         with self._phase("proof"):
-            for name, trios in self.pool.each("trios", tested, limit_s=limit_s).items():
+            for name, trios in self.pool.trios(tested, limit_s).items():
                 self.roster.row(name).trios = [Trio(**trio) for trio in trios]
 
     def _explain(self) -> None:

@@ -14,7 +14,7 @@ from typing import Any
 import torch
 from pydantic_core import to_jsonable_python
 
-from common.python.base.results import Proof, Trio, Why
+from common.python.base.results import Trio, Why
 from common.python.profile.profiled_why import metrics_of, why, write_snapshot
 from common.python.proof.comparison import Rejected
 from common.python.proof.originals import be_deterministic, left_changed, settings
@@ -106,10 +106,6 @@ class Commands:
         """Corruptions of a right answer that the tolerance accepts."""
         return toothless(self.prep) if self.prep.dtypes else []
 
-    def dtypes(self) -> list[str]:
-        """What the baseline returned, and so every variant must."""
-        return [str(dtype).removeprefix("torch.") for dtype in self.prep.dtypes]
-
     def prepare(self, names: list[str], size: str) -> dict[str, Any]:
         """Begin a round: free the last one, draw inputs, prepare the variants."""
         self.prep = None
@@ -159,11 +155,15 @@ class Commands:
 
     def prove(
         self, names: list[str], when: str, trials: int, dtypes: list[str], enough_s: float | None = None
-    ) -> dict[str, list[Proof]]:
-        """Prove the prepared closures, the very ones that are timed; `dtypes` are the baseline's, where known."""
+    ) -> dict[str, Any]:
+        """Prove the prepared closures, the very ones that are timed; `dtypes`, where known, are the baseline's.
+
+        The answer has them too.
+        """
         if dtypes:
             self.prep.dtypes[:] = [getattr(torch, name) for name in dtypes]
-        return prove(self.prep, names, when, trials, enough_s)
+        proofs = prove(self.prep, names, when, trials, enough_s)
+        return {"proofs": proofs, "dtypes": [str(dtype).removeprefix("torch.") for dtype in self.prep.dtypes]}
 
     def why(self, names: list[str], traces: str | None) -> dict[str, Any]:
         """Profile one step of each variant; traces, and memory snapshots, go to the folder `traces`, if named."""
