@@ -3,11 +3,9 @@
 That is known in part ahead of all timing; a failed proof, an exception or a crash excludes a variant later.
 """
 
-import contextlib
 import os
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from pathlib import Path
 from typing import Any
 
 from common.python.base.lock import CPU
@@ -58,7 +56,7 @@ def missing(pair: Pair, variant: Variant, machine: Machine, launch: Launch = ONE
 
 
 def built(variant: Variant, arch: str) -> tuple[Any, str]:
-    """Compile a CUDA variant where it cannot run: the status and what to say of it."""
+    """Compile a CUDA variant: where it cannot run, its status and what to say of it."""
     if find_nvcc() is None and "NVCC" not in os.environ:  # if it is set and wrong, compiling says so
         return "unsupported", "needs a GPU; not compiled either, since there is no nvcc"
     try:
@@ -74,17 +72,10 @@ def compile_cuda(pairs: Sequence[Pair], machine: Machine, gpu: bool, launch: Lau
     A file that does not compile is reported by its pair, which tries again. Raises TimeoutError at `deadline`, a
     monotonic time.
     """
-    if find_nvcc() is None or launch.follows:
-        return
-    cuda = [variant for pair in pairs for variant in pair.variants if "CUDA" in variant.kinds]
-    sources = {v.path.with_suffix(".cu"): arch for v in cuda if (arch := _arch(v, machine, gpu))}
-    for _ in at_once(_try_to_compile, list(sources.items()), os.cpu_count() or 1, deadline):
+    variants = [] if launch.follows else [v for pair in pairs for v in pair.variants if "CUDA" in v.kinds]
+    asked = {variant.path: (variant, arch) for variant in variants if (arch := _arch(variant, machine, gpu))}
+    for _ in at_once(lambda one: built(*one), list(asked.values()), os.cpu_count() or 1, deadline):
         pass
-
-
-def _try_to_compile(named: tuple[Path, str]) -> None:
-    with contextlib.suppress(CudaError, OSError):
-        compile_source(*named)
 
 
 def _arch(variant: Variant, machine: Machine, gpu: bool) -> str | None:
