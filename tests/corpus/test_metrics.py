@@ -95,7 +95,7 @@ def test_a_draft_that_is_the_target_is_always_right_and_another_is_not(tmp_path:
 
 def test_pages_are_held_whole_and_used_in_part(tmp_path: Path) -> None:
     given = drawn(paged_kv, tmp_path) | {"lengths": torch.tensor([1, 13, 14]), "new": 3, "longest": 20}
-    a_token = given["shape"].kv_numbers * 4 / 1e6
+    a_token = given["shape"].kv_numbers * given["packed"].itemsize / 1e6
     for page, held in ((16, 4 * 16), (20, 3 * 20)):  # with the new tokens one, one and two pages of 16
         told = serving(page, **given).metrics()
         assert told == pytest.approx({"cache held MB": held * a_token, "cache used MB": 37 * a_token})
