@@ -17,10 +17,10 @@ def mlp(requests: Tensor, weights: list[Tensor]) -> Tensor:
     return linear(hidden, weights[-1])
 
 
-def inputs(draw: Draw, requests: int, width: int, layers: int) -> Inputs:
+def inputs(draw: Draw, batch: int, width: int, layers: int) -> Inputs:
     std = (2 / width) ** 0.5  # keeps the size of activations from layer to layer
     return {
-        "requests": draw.normal(requests, width, dtype=torch.bfloat16),
+        "requests": draw.normal(batch, width, dtype=torch.bfloat16),
         "weights": [draw.normal(width, width, std=std, dtype=torch.bfloat16) for _ in range(layers)],
     }
 
@@ -28,18 +28,18 @@ def inputs(draw: Draw, requests: int, width: int, layers: int) -> Inputs:
 workload = Workload(
     inputs=inputs,
     reference=mlp,
-    cost=lambda requests, width, layers: Cost(
-        read=2 * (layers * width * width + requests * width),
-        write=2 * requests * width,
-        flops=2 * requests * layers * width * width,
+    cost=lambda batch, width, layers: Cost(
+        read=2 * (layers * width * width + batch * width),
+        write=2 * batch * width,
+        flops=2 * batch * layers * width * width,
         dtype="bf16",
-        items=requests,
+        items=batch,
         unit="requests",
     ),
     sizes={
-        "bench": {"requests": 256, "width": 8192, "layers": 8},
-        "cpu": {"requests": 16, "width": 1024, "layers": 8},
-        "test": {"requests": 11, "width": 37, "layers": 3},
+        "bench": {"batch": 256, "width": 8192, "layers": 8},
+        "cpu": {"batch": 16, "width": 1024, "layers": 8},
+        "test": {"batch": 11, "width": 37, "layers": 3},
     },
     tolerance=1e-2,  # activations are rounded to bf16 (2e-3) after each of eight layers
     frozen=("weights",),
