@@ -70,7 +70,8 @@ class Scale:
 def _element(name: str, inside: str = "", **attributes: object) -> Markup:
     """An SVG element. Text and attributes are escaped unless they are Markup."""
     written = [Markup(' {}="{}"').format(key.rstrip("_").replace("_", "-"), str(v)) for key, v in attributes.items()]
-    return Markup("<{0}{1}>{2}</{0}>").format(name, Markup("").join(written), inside)
+    form = "<{0}{1}>{2}</{0}>" if inside else "<{0}{1}/>"
+    return Markup(form).format(name, Markup("").join(written), inside)
 
 
 def _text(x: float, y: float, words: str, anchor: str = "start") -> Markup:
