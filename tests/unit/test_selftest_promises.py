@@ -97,7 +97,7 @@ def test_sessions_that_fail_or_are_called_invalid_count_as_false() -> None:
     died = outcomes(PairResult(chapter="ch01", name="x", status="failed", reason="it died"), TWINS)
     false, covered = truth.no_difference([*good, *died * 40])
     assert (false.standing, covered.standing) == ("refuted", "refuted")
-    assert "80 failed, such as ch01:x: it died" in (false.note or "")
+    assert "80 failed, such as ch01:x: it died" in (covered.note or "")
     invalid = [replace(one, verdict="invalid") for one in good[:120]]
     assert truth.no_difference([*good, *invalid])[0].standing == "refuted"
 

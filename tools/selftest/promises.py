@@ -57,9 +57,12 @@ def standing(tried: bool, kept: bool, refuted: bool) -> Standing:
     return "not run" if not tried else "refuted" if refuted else "kept" if kept else "undecided"
 
 
-def promised_share(experiment: Name, promise: str, hits: int, n: int, bound: float, at_most: bool = False) -> Promise:
-    """The promise that at least, or at most, a share `bound` of trials are hits."""
-    count = fewest(1 - bound if at_most else bound)
+def promised_share(
+    experiment: Name, promise: str, hits: int, n: int, bound: float, at_most: bool = False, trials: int = 0
+) -> Promise:
+    """The promise that at least, or at most, a share `bound` of so many `trials`, or of more, are hits."""
+    enough = math.ceil(math.log(1 - CONFIDENCE) / math.log(1 - bound if at_most else bound))  # without a single miss
+    count = max(enough, trials)
     low, high = clopper_pearson(hits, n)
     kept = n >= count and (hits <= bound * n if at_most else hits >= bound * n)
     return Promise(
@@ -73,11 +76,6 @@ def promised_share(experiment: Name, promise: str, hits: int, n: int, bound: flo
         low=low,
         high=high,
     )
-
-
-def fewest(share: float) -> int:
-    """Trials without a single miss that would exclude, with 95% confidence, every share of hits below this one."""
-    return math.ceil(math.log(1 - CONFIDENCE) / math.log(share))
 
 
 def clopper_pearson(hits: int, n: int) -> tuple[float, float]:

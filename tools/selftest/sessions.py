@@ -171,13 +171,12 @@ def outcomes(result: PairResult, lanes: Sequence[Lane], lever: Lane | None = Non
     return found
 
 
-def coverage(experiment: Name, what: str, found: Sequence[Outcome]) -> Promise:
+def coverage(experiment: Name, what: str, found: Sequence[Outcome], trials: int = 0) -> Promise:
     """The promise that intervals contain the truth; a session that failed has none that does."""
     covered = sum(one.interval is not None and one.interval.low <= one.truth <= one.interval.high for one in found)
-    return promised_share(experiment, f"{what}: the interval contains the truth", covered, len(found), LEAST_COVERED)
-
-
-def note_on(found: Sequence[Outcome]) -> str:
-    failed = [f"{one.pair}: {one.failed}" for one in found if one.failed is not None]
-    note = f"{len(found)} comparisons of {len({one.pair for one in found})} pairs"
-    return note + (f"; {len(failed)} failed, such as {failed[0]}" if failed else "")
+    what = f"{what}: the interval contains the truth"
+    promise = promised_share(experiment, what, covered, len(found), LEAST_COVERED, trials=trials)
+    promise.note = f"{len(found)} comparisons of {len({one.pair for one in found})} pairs"
+    if failed := [f"{one.pair}: {one.failed}" for one in found if one.failed is not None]:
+        promise.note += f"; {len(failed)} failed, such as {failed[0]}"
+    return promise

@@ -10,7 +10,7 @@ from statistics import median
 from common.python.base.journal import write
 from common.python.stats.verdict import times
 from tools.selftest.promises import Promise, promised_share, standing
-from tools.selftest.sessions import Bench, Outcome, coverage, in_turn, lay_runnable, note_on, record
+from tools.selftest.sessions import Bench, Outcome, coverage, in_turn, lay_runnable, record
 from tools.selftest.tree import PLANTED, SHORT, SPIN, lay_lanes, subjects
 
 MOST_FALSE = 0.05
@@ -67,16 +67,10 @@ def no_difference(found: Sequence[Outcome]) -> list[Promise]:
     """False differences and coverage, of variants against themselves."""
     what = "A/A sessions: a verdict other than same or inconclusive"
     false = sum(one.verdict not in ("same", "inconclusive") for one in found)
-    said = [
-        promised_share("aa", what, false, len(found), MOST_FALSE, at_most=True),
-        coverage("aa", "A/A sessions", found),
+    return [
+        promised_share("aa", what, false, len(found), MOST_FALSE, at_most=True, trials=AA_COMPARISONS),
+        coverage("aa", "A/A sessions", found, trials=AA_COMPARISONS),
     ]
-    for promise in said:
-        promise.note = note_on(found)
-        if len(found) < AA_COMPARISONS:
-            promise.note += f"; the promise is about {AA_COMPARISONS}"
-            promise.standing = "undecided" if promise.standing == "kept" else promise.standing
-    return said
 
 
 def spin(reads: Mapping[str, Sequence[float]]) -> Promise:
@@ -119,6 +113,4 @@ def planted(found: Sequence[Outcome]) -> list[Promise]:
         promise = promised_share("truth", what, noticed, len(slowed), power)
         promise.note = f"called slower by its verdict, which has a margin of 1%: {named} of {len(slowed)}"
         said.append(promise)
-    said.append(coverage("truth", "planted slowdowns", found))
-    said[-1].note = note_on(found)
-    return said
+    return [*said, coverage("truth", "planted slowdowns", found)]
