@@ -276,7 +276,7 @@ def test_a_file_outside_the_checkout_is_not_read(tmp_path: Path) -> None:
 def test_the_suites_charts_stand_on_top_and_each_measured_pair_has_its_samples(text: str, found: Page) -> None:
     labels = found.values("aria-label")
     assert labels[0] == "Gain of each pair over its baseline, with its interval"
-    assert labels[-1] == "Roofline: each variant under the peaks of this machine"
+    assert labels[-1] == "Roofline: each variant under the peaks of its GPU"
     assert len(labels) == text.count("<svg") == 2 + 2 * 5
     for chart in re.findall(r"<svg .*?</svg>", text, re.DOTALL):
         assert ElementTree.fromstring(chart).tag == "svg"

@@ -7,10 +7,12 @@ from typing import Any
 
 import typer
 
+from common.python.base.journal import write
 from common.python.base.results import Cost, PairResult
 from common.python.corpus.discovery import choose
 from common.python.performance_targets import Peaks, limit, total
 from common.python.report.artifacts import read_run
+from common.python.report.charts import roofline_chart, standing_alone
 from common.python.report.rows import time_text
 from common.python.report.tables import text_table, wide_console
 from common.python.workers.process import START_LIMIT_S, WorkerError, one_worker
@@ -56,31 +58,15 @@ def show_run(folder: Path) -> None:
     typer.echo(f"chart: {folder / 'report.html'}")
 
 
-def _plot(name: str, found: dict[str, list[Cost]], peaks: Peaks, folder: Path) -> None:
+def _plot(gpu: str, found: dict[str, list[Cost]], peaks: Peaks, folder: Path) -> None:
     """Each pair at its FLOPs per byte and as high as its limit allows, under the roofs of memory and of arithmetic."""
-    from matplotlib.figure import Figure
-
-    known = {key: (total(phases), limit(phases, peaks)) for key, phases in found.items()}
-    at = {key: (cost, least) for key, (cost, least) in known.items() if least and cost.flops and cost.hbm}
-    dtypes = sorted({cost.dtype for cost, _ in at.values()} & peaks.values.keys())
-    if not dtypes:
-        return
-    canvas, hbm = Figure(figsize=(9, 6), layout="constrained"), peaks.values["hbm"]
-    axes = canvas.subplots()
-    ridges = {dtype: peaks.values[dtype] / hbm for dtype in dtypes}
-    places = {key: (cost.flops / cost.hbm, cost.flops / least.us / 1e6) for key, (cost, least) in at.items()}
-    ends = [intensity for intensity, _ in places.values()] + [*ridges.values()]
-    for dtype, ridge in ridges.items():
-        roof = peaks.values[dtype] / 1e12
-        axes.loglog([min(ends) / 2, ridge, max(ends) * 4], [min(ends) / 2 * hbm / 1e12, roof, roof], label=dtype)
-    for key, place in places.items():
-        axes.plot(*place, "k.")
-        axes.annotate(f" {key}", place, fontsize=6, rotation=-60, rotation_mode="anchor", va="center")
-    axes.set(title=f"{name}: {peaks.source}", xlabel="FLOPs for each byte that must move", ylabel="TFLOP/s at most")
-    axes.legend()
-    folder.mkdir(parents=True, exist_ok=True)
-    canvas.savefig(path := folder / f"roofline-{name.replace(' ', '-')}.svg")
-    typer.echo(f"chart: {path}")
+    pairs = [
+        PairResult(chapter=chapter, name=name, status="proven", cost=total(phases), limit=limit(phases, peaks))
+        for (chapter, _, name), phases in ((key.rpartition(":"), phases) for key, phases in found.items())
+    ]
+    if chart := roofline_chart(pairs, peaks):
+        write(path := folder / f"roofline-{gpu.replace(' ', '-')}.svg", standing_alone(chart))
+        typer.echo(f"chart: {path}")
 
 
 def _line(key: str, phases: Sequence[Cost], peaks: Peaks | None, measured: PairResult | None = None) -> tuple[str, ...]:

@@ -214,9 +214,10 @@ def _gain(result: PairResult, variant: VariantResult) -> Interval | None:
 
 
 def roofline_chart(results: Sequence[PairResult], peaks: Peaks | None) -> Markup | None:
-    """FLOP/s over FLOPs per byte under this machine's roofs, with a line from each baseline to its headline variant.
+    """FLOP/s over FLOPs per byte under these peaks, with a line from each baseline to its headline variant.
 
-    None if no pair has both FLOPs and bytes with known peaks.
+    A pair that has no variants is named, as high as its limit allows. None if no pair has both FLOPs and bytes with
+    known peaks.
     """
     shown = [(result, own) for result in results if (own := _achieved(result, peaks))]
     if not shown or peaks is None:
@@ -240,20 +241,25 @@ def roofline_chart(results: Sequence[PairResult], peaks: Peaks | None) -> Markup
         named = max(y(roof), named + LINE)
         parts.append(_text(x.end + 5, named, f"{dtype} {peak_text(dtype, roof)}"))
     for result, own in shown:
-        head = result.headline
         points = [(x(at), y(rate), row) for row, at, rate in own]
-        parts.append(_line([(at, up) for at, up, row in points if row is head or row.role == "baseline"], INK))
+        parts.append(_line([(at, up) for at, up, row in points if row in (result.headline, result.baseline)], INK))
         for at, up, row in points:
-            parts.append(_mark(at, up, row, row is head, f"{clean(result.key)}, {time_text(result.us(row) or 0.0)}"))
-    return _svg("Roofline: each variant under the peaks of this machine", height, parts)
+            if row is None:
+                parts.append(_element("circle", cx=at, cy=up, r=2.5, style=f"fill: {INK}"))
+                parts.append(_text(at + 5, up, _name(result.key)))
+                continue
+            told = f"{clean(result.key)}, {time_text(result.us(row) or 0.0)}"
+            parts.append(_mark(at, up, row, row is result.headline, told))
+    return _svg("Roofline: each variant under the peaks of its GPU", height, parts)
 
 
-def _achieved(result: PairResult, peaks: Peaks | None) -> list[tuple[VariantResult, float, float]]:
+def _achieved(result: PairResult, peaks: Peaks | None) -> list[tuple[VariantResult | None, float, float]]:
     """FLOPs per byte of the problem and FLOP/s of each variant whose time may be shown; empty without peaks."""
     cost = result.cost
     if peaks is None or cost is None or not {"hbm", cost.dtype} <= peaks.values.keys() or not cost.flops * cost.hbm:
         return []
-    known = [(row, us) for row in result.variants if result.trusted(row) and (us := result.us(row))]
+    timed = [(row, us) for row in result.variants if result.trusted(row) and (us := result.us(row))]
+    known = timed if result.variants or not result.limit else [(None, result.limit.us)]
     return [(row, cost.flops / cost.hbm, cost.flops / us * 1e6) for row, us in known if us > 0]
 
 
