@@ -35,9 +35,6 @@ class Promise(Model):
     high: float | None = None
     note: str | None = None
 
-    def model_post_init(self, _: object) -> None:
-        self.measured = "-" if self.standing == "not run" else self.measured
-
 
 class Report(Model):
     """All that is said about this machine; each experiment's raw numbers are in its own folder."""

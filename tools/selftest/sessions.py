@@ -20,7 +20,7 @@ from common.python.stats.sampling_plan import FEWEST_ROUNDS
 from common.python.timing.telemetry import Monitor
 from common.python.workers.process import one_worker
 from tools.selftest.promises import Name, Promise, promised_share
-from tools.selftest.tree import Laid, Lane, lay_lanes
+from tools.selftest.tree import LEVER, Laid, Lane, lay_lanes
 
 LIMIT_S = 60.0  # for one session, which should take two seconds, or all other methods on a pair
 SAMPLES = "sessions.jsonl.gz"
@@ -92,12 +92,10 @@ class Bench:
             return worker.call("call", LIMIT_S, **asked)
 
 
-def lay_runnable(
-    bench: Bench, scratch: Path, baselines: Sequence[Path], planted: Sequence[float], lever: float | None = None
-) -> list[Laid]:
+def lay_runnable(bench: Bench, scratch: Path, baselines: Sequence[Path], planted: Sequence[float]) -> list[Laid]:
     """The pairs that can be timed here, laid out with a lane for each planted slowdown. Of others it says why not."""
     ready = []
-    for laid in (lay_lanes(scratch, baseline, planted, lever) for baseline in baselines):
+    for laid in (lay_lanes(scratch, baseline, planted) for baseline in baselines):
         roster = assign(laid.pair, bench.machine, bench.device)
         if len(roster.timed) == len(laid.pair.variants):
             ready.append(laid)
@@ -138,30 +136,27 @@ def record(bench: Bench, laid: Laid, folder: Path, iterations: int | None = None
         monitors=tuple(filter(None, [Monitor.open(bench.uuid)])) if bench.uuid else (),
         prove_at=(),
     )
-    try:
-        result = HarnessSession(laid.pair, roster, settings).measure()
-    finally:
-        shutil.rmtree(settings.scratch, ignore_errors=True)
+    result = HarnessSession(laid.pair, roster, settings).measure()
+    shutil.rmtree(settings.scratch, ignore_errors=True)  # at an interrupt it goes with all of the experiment's
     bench.best_pace_us = result.best_pace_us
     folder.mkdir(parents=True, exist_ok=True)
     with gzip.open(folder / SAMPLES, "at", compresslevel=3) as file:
         file.write(result.model_dump_json() + "\n")
-    return outcomes(result, laid.lanes, laid.lever), result
+    return outcomes(result, laid.lanes), result
 
 
-def outcomes(result: PairResult, lanes: Sequence[Lane], lever: Lane | None = None) -> list[Outcome]:
-    """What a session says of each lane, by the arithmetic and the verdicts of every session.
+def outcomes(result: PairResult, lanes: Sequence[Lane]) -> list[Outcome]:
+    """What a session says of each lane but the LEVER's, by the arithmetic and the verdicts of every session.
 
     A session that failed, or that the harness calls invalid, is invalid in every lane.
     """
     clock, failed = result.clock or "device", None
     if result.status != "measured" or not result.blocks:
         failed = result.reason or "; ".join(result.notes) or "it took no samples"
-    growth = 0.0  # of the step's time, by a planted share of 1
-    if lever is not None and (pulled := compare(result.blocks, lever.below, lever.above, clock)):
-        growth = (pulled.ratio - 1) / lever.planted
+    levers = [compare(result.blocks, lane.below, lane.above, clock) for lane in lanes if lane.planted == LEVER]
+    growth = sum((pulled.ratio - 1) / LEVER for pulled in levers if pulled)  # of its time, by a planted share of 1
     found = []
-    for lane in lanes:
+    for lane in (lane for lane in lanes if lane.planted != LEVER):
         interval = None if failed else compare(result.blocks, lane.above, lane.below, clock)
         said = verdict(interval) if interval is not None and interval.rounds >= FEWEST_ROUNDS else "inconclusive"
         if failed or result.verdict == "invalid":

@@ -17,6 +17,7 @@ from common.python.corpus.targets import pair_name
 CHAPTERS = Path(__file__).resolve().parents[2]
 OWN = Path(__file__).resolve().parent / "pairs"
 SHORT, SPIN, PLANTED = (OWN / f"ch01/baseline_{name}.py" for name in ("short", "spin", "planted"))
+LEVER = 0.5  # a planted share that tells what the others really add; nominally a tenth of its error counts
 SUBJECTS = (  # pairs of which only the baseline is taken
     CHAPTERS / "ch07/baseline_transpose.py",  # bound by memory
     CHAPTERS / "ch09/baseline_softmax.py",  # several kernels
@@ -54,27 +55,24 @@ class Laid:
 
     pair: Pair
     lanes: list[Lane]
-    lever: Lane | None = None  # a slowdown so large that its size is known well
 
 
-def lay_lanes(root: Path, baseline: Path, planted: Sequence[float], lever: float | None = None) -> Laid:
+def lay_lanes(root: Path, baseline: Path, planted: Sequence[float]) -> Laid:
     """Lay out a pair with a lane for each planted slowdown; those of 0 are the variant against itself.
 
     The first lane is the pair's own comparison, the second begins with the session's control, later ones have a twin of
-    the baseline of their own: what disturbs one lane's baseline is not in another's.
+    the baseline of their own: what disturbs one lane's baseline is not in another's, but for that of the LEVER.
     """
     name, rungs, lanes = pair_name(baseline.stem), {}, []
     for index, share in enumerate(planted):
         below = f"optimized_{name}" if index == 0 else f"optimized_{name}__lane{index}"
-        above = {0: f"baseline_{name}", 1: CONTROL}.get(index, f"optimized_{name}__same{index}")
+        above = {0: baseline.stem, 1: CONTROL}.get(index, f"optimized_{name}__same{index}")
         rungs[below] = f"partial(given.slowed, {share})" if share else "given.prepare"
-        if index > 1:
+        if share == LEVER:
+            above = baseline.stem
+        elif index > 1:
             rungs[above] = "given.prepare"
         lanes.append(Lane(above, below, share))
-    pulled = None
-    if lever is not None:
-        pulled = Lane(f"baseline_{name}", f"optimized_{name}__lever", lever)
-        rungs[pulled.below] = f"partial(given.slowed, {lever})"
     folder = root / baseline.parent.name
     folder.mkdir(parents=True, exist_ok=True)
     (folder / "__init__.py").touch()
@@ -83,7 +81,7 @@ def lay_lanes(root: Path, baseline: Path, planted: Sequence[float], lever: float
             shutil.copy(path, folder)
     for rung, prepare in rungs.items():
         _write_variant(folder, rung, baseline, prepare, "The work of its baseline, slowed by a known time or by none.")
-    return Laid(next(pair for pair in find_pairs(root) if pair.name == name), lanes, pulled)
+    return Laid(next(pair for pair in find_pairs(root) if pair.name == name), lanes)
 
 
 def lay_cheats(root: Path, problems: Path) -> list[Pair]:
@@ -94,20 +92,16 @@ def lay_cheats(root: Path, problems: Path) -> list[Pair]:
     """
     folder = root / problems.name
     shutil.copytree(problems, folder)
-    for source in problems.glob("*.py"):
-        for way in ast.parse(source.read_text()).body:
-            if isinstance(way, ast.FunctionDef) and way.name != "prepare" and not way.name.startswith("_"):
-                _lay_cheat(folder, source, way)
+    ways = [(source, way) for source in problems.glob("*.py") for way in ast.parse(source.read_text()).body]
+    for source, way in ways:
+        if isinstance(way, ast.FunctionDef) and way.name != "prepare" and not way.name.startswith("_"):
+            on_import = way.returns is not None and ast.unparse(way.returns) == "Prepare"
+            call = f"given.{way.name}(" if on_import else f"partial(given.{way.name}, "
+            plain, cheats = "The work itself.", ast.get_docstring(way) or ""
+            _write_variant(folder, f"baseline_{way.name}", source, "given.prepare", plain)
+            _write_variant(folder, f"optimized_{way.name}", source, f"{call}honest=False)", cheats)
+            _write_variant(folder, f"optimized_{way.name}__honest", source, f"{call}honest=True)", plain)
     return find_pairs(root)
-
-
-def _lay_cheat(folder: Path, source: Path, way: ast.FunctionDef) -> None:
-    on_import = ast.unparse(way).partition("\n")[0].endswith("-> Prepare:")
-    call = f"given.{way.name}(" if on_import else f"partial(given.{way.name}, "
-    plain, cheats = "The work itself.", ast.get_docstring(way) or ""
-    _write_variant(folder, f"baseline_{way.name}", source, "given.prepare", plain)
-    _write_variant(folder, f"optimized_{way.name}", source, f"{call}honest=False)", cheats)
-    _write_variant(folder, f"optimized_{way.name}__honest", source, f"{call}honest=True)", plain)
 
 
 def _write_variant(folder: Path, name: str, source: Path, prepare: str, sentence: str) -> None:

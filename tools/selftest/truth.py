@@ -11,14 +11,13 @@ from common.python.base.journal import write
 from common.python.stats.verdict import times
 from tools.selftest.promises import Promise, promised_share, standing
 from tools.selftest.sessions import Bench, Outcome, coverage, in_turn, lay_runnable, record
-from tools.selftest.tree import PLANTED, SHORT, SPIN, lay_lanes, subjects
+from tools.selftest.tree import LEVER, PLANTED, SHORT, SPIN, lay_lanes, subjects
 
 MOST_FALSE = 0.05
 AA_COMPARISONS = 400  # that the promise is about: 200 sessions
 SPIN_US = 1000.0  # as in pairs/ch01/baseline_spin.py
 DELAYS_US = [0, 20, 200]
 POWER = {0.005: 0.10, 0.01: 0.60, 0.02: 0.95, 0.05: 0.99}  # to find each share that is planted
-LEVER = 0.5  # tells what a planted share really adds; nominally a tenth of its error counts
 READS_RIGHT = 0.01
 SAMPLES = 64  # of each variant in a session with planted slowdowns: eight rounds of four blocks
 EVENT_US = 0.5  # CUDA says that the times between its events are good to about this
@@ -36,8 +35,8 @@ def known_truth(bench: Bench, scratch: Path) -> list[Promise]:
     if not bench.gpu:  # what else is known waits inside a kernel
         return [empty(*_empty_step(bench, scratch))]
     said = [spin(_spin_kernel(bench, scratch)), empty(*_empty_step(bench, scratch))]
-    shares = [*POWER, *[max(POWER)] * (bench.form.planted_copies - 1)]
-    ready = lay_runnable(bench, scratch, [PLANTED], shares, LEVER)
+    shares = [*POWER, *[max(POWER)] * (bench.form.planted_copies - 1), LEVER]
+    ready = lay_runnable(bench, scratch, [PLANTED], shares)
     turns = in_turn(bench, "truth: planted slowdowns", ready, bench.form.planted_sessions)
     found = [one for _, laid in turns for one in record(bench, laid, bench.folder / "truth", SAMPLES)[0]]
     return [*said, *planted(found)]
