@@ -22,12 +22,19 @@ COLUMNS = ("pair", "FLOP/B", "bound by", "at least", "measured", "% of limit")
 
 
 def show(root: Path, targets: Sequence[str], gpu: str | None, artifacts_dir: Path) -> None:
-    """What a GPU allows these pairs: one by name, by its datasheet, else the one that is here."""
+    """A table and a chart of what a GPU allows these pairs: one by name, by its datasheet, else the one here."""
     name, _, peaks = find_gpu(gpu, artifacts_dir)
     found = costs(root, targets)
     lines = [_line(key, cost, peaks) if not isinstance(cost, str) else (key, cost) for key, cost in found.items()]
     _print(f"{name}: {peaks.source}", lines)
-    _plot(name, {key: cost for key, cost in found.items() if not isinstance(cost, str)}, peaks, artifacts_dir)
+    known = [(key.rpartition(":"), cost) for key, cost in found.items() if not isinstance(cost, str)]
+    at_limits = [
+        PairResult(chapter=chapter, name=pair, status="proven", cost=total(phases), limit=limit(phases, peaks))
+        for (chapter, _, pair), phases in known
+    ]
+    if chart := roofline_chart(at_limits, peaks):
+        write(path := artifacts_dir / f"roofline-{name.replace(' ', '-')}.svg", standing_alone(chart))
+        typer.echo(f"chart: {path}")
 
 
 def costs(root: Path, targets: Sequence[str], size: str = "bench") -> dict[str, list[Cost] | str]:
@@ -56,17 +63,6 @@ def show_run(folder: Path) -> None:
     lines = [_line(pair.key, phases, found.peaks, pair) for pair, phases in costed]
     _print(found.peaks.source if found.peaks else "no peaks", lines)
     typer.echo(f"chart: {folder / 'report.html'}")
-
-
-def _plot(gpu: str, found: dict[str, list[Cost]], peaks: Peaks, folder: Path) -> None:
-    """Each pair at its FLOPs per byte and as high as its limit allows, under the roofs of memory and of arithmetic."""
-    pairs = [
-        PairResult(chapter=chapter, name=name, status="proven", cost=total(phases), limit=limit(phases, peaks))
-        for (chapter, _, name), phases in ((key.rpartition(":"), phases) for key, phases in found.items())
-    ]
-    if chart := roofline_chart(pairs, peaks):
-        write(path := folder / f"roofline-{gpu.replace(' ', '-')}.svg", standing_alone(chart))
-        typer.echo(f"chart: {path}")
 
 
 def _line(key: str, phases: Sequence[Cost], peaks: Peaks | None, measured: PairResult | None = None) -> tuple[str, ...]:

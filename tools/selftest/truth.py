@@ -34,7 +34,7 @@ def known_truth(bench: Bench, scratch: Path) -> list[Promise]:
     """The spin kernel and the empty step first: planted slowdowns take what time is left. A CPU has the empty step."""
     if not bench.gpu:  # what else is known waits inside a kernel
         return [empty(*_empty_step(bench, scratch))]
-    said = [spin(_spin_kernel(bench, scratch)), empty(*_empty_step(bench, scratch))]
+    said = [_spin_kernel(bench, scratch), empty(*_empty_step(bench, scratch))]
     shares = [*POWER, *[max(POWER)] * (bench.form.planted_copies - 1), LEVER]
     ready = lay_runnable(bench, scratch, [PLANTED], shares)
     turns = in_turn(bench, "truth: planted slowdowns", ready, bench.form.planted_sessions)
@@ -42,15 +42,15 @@ def known_truth(bench: Bench, scratch: Path) -> list[Promise]:
     return [*said, *planted(found)]
 
 
-def _spin_kernel(bench: Bench, scratch: Path) -> dict[str, list[float]]:
-    """What the device's clock reads of a kernel that waits a known time, after 0, 20 and 200 us of host time."""
+def _spin_kernel(bench: Bench, scratch: Path) -> Promise:
+    """By what the device's clock reads of a kernel that waits a known time, after 0, 20 and 200 us of host time."""
     bench.say("truth: the spin kernel after 0, 20 and 200 us of host time")
     laid = lay_lanes(scratch, SPIN, DELAYS_US)
     found, result = record(bench, laid, bench.folder / "truth")
-    if found[0].failed:
-        bench.say(f"{found[0].pair}: {found[0].failed}")
     reads = {delay: times(result.blocks, lane.below, "device") for delay, lane in zip(DELAYS_US, laid.lanes)}
-    return {f"{delay} us before the launch": read for delay, read in reads.items() if read}
+    promise = spin({f"{delay} us before the launch": read for delay, read in reads.items() if read})
+    promise.note = found[0].failed
+    return promise
 
 
 def _empty_step(bench: Bench, scratch: Path) -> tuple[float, list[float]]:
