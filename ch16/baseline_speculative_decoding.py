@@ -21,20 +21,21 @@ AGREED = 0.8  # of the tokens the draft has the target's successor, for the othe
 
 def inputs(draw: Draw, target: dict[str, int], draft: dict[str, int], prompt: int, new: int, dtype: str) -> Inputs:
     """Gumbel noise is an input: the token with the greatest sum of logit and noise is a sample of the softmax."""
-    shapes = Shape(**target), Shape(**draft)
-    weights, guesses = (draw_weights(draw, shape, getattr(torch, dtype)) for shape in shapes)
-    vocabulary, chain = shapes[0].vocabulary, weights["successor"]
-    others, successor = draw.permutation(vocabulary)[int(AGREED * vocabulary) :], chain.clone()
-    successor[others] = successor[others.roll(1)]
-    guesses["head"][successor] = guesses["embedding"]
+    shapes, kept = (Shape(**target), Shape(**draft)), (draw.kept.get("weights"), draw.kept.get("draft"))
+    weights, guesses = (old or draw_weights(draw, each, getattr(torch, dtype)) for old, each in zip(kept, shapes))
+    vocabulary, chain = shapes[0].vocabulary, weights["successor"]  # a prompt is chosen for the weights that stay
+    if not draw.kept:
+        others, successor = draw.permutation(vocabulary)[int(AGREED * vocabulary) :], chain.clone()
+        successor[others] = successor[others.roll(1)]
+        guesses["head"][successor], guesses["successor"] = guesses["embedding"], successor
     given = draw.integers(1, prompt, high=vocabulary)
-    given[:, -1] = start_of(chain, successor != chain, draw.permutation(vocabulary), new)
+    given[:, -1] = start_of(chain, guesses["successor"] != chain, draw.permutation(vocabulary), new)
     noise = -(-draw.uniform(new, vocabulary, low=1e-6, high=1.0).clamp_(max=1 - 1e-6).log()).log()
     return {"weights": weights, "shapes": shapes, "draft": guesses, "prompt": given, "noise": noise}
 
 
 def wrong_guesses(new: int) -> int:
-    """How many of an answer's guesses are wrong. The first token is not guessed, and the last guess is right."""
+    """How many guesses behind an answer's first token are wrong. One of the first would be too; the last is right."""
     return round((new - 1) * (1 - AGREED))
 
 
@@ -44,7 +45,7 @@ def start_of(successor: Tensor, wrong: Tensor, tokens: Tensor, new: int) -> Tens
     for _ in range(new - 1):
         token = successor[token]
         count += wrong[token]
-    return tokens[((count - wrong_guesses(new)).abs() + wrong[token]).sort(stable=True).indices[0]]
+    return tokens[((count - wrong_guesses(new)).abs() + wrong[token] + ~wrong[tokens]).sort(stable=True).indices[0]]
 
 
 def reference(
@@ -58,11 +59,10 @@ def reference(
 
 
 def cost(target: dict[str, int], draft: dict[str, int], prompt: int, new: int, dtype: str) -> Cost:
-    """One pass for the prompt, one that ends at each wrong guess, and one for the right guesses behind the last."""
+    """One pass with the prompt, one that ends at each wrong guess, and one for the right guesses behind the last."""
     network, passes = Shape(**target), 2 + wrong_guesses(new)
-    blocks, head = network.layers * network.layer_weights, network.width * network.vocabulary
     read = getattr(torch, dtype).itemsize * passes * network.read_weights
-    flops = 2 * (blocks * (prompt + new - 1) + head * new)
+    flops = 2 * (network.layers * network.layer_weights * (prompt + new - 1) + network.width * network.vocabulary * new)
     return Cost(read=read, flops=flops, dtype="bf16", passes=passes, items=new, unit="tokens")
 
 

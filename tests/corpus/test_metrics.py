@@ -11,6 +11,7 @@ from torch import Tensor
 from ch15.baseline_paged_kv import serving
 from ch15.baseline_paged_kv import workload as paged_kv
 from ch16.baseline_speculative_decoding import workload as speculative_decoding
+from ch16.baseline_speculative_decoding import wrong_guesses
 from ch16.optimized_speculative_decoding__eager_passes import prepare as prepare_speculative
 from ch19.baseline_fp8_cast_transpose import prepare as prepare_cast
 from ch19.baseline_fp8_linear_training import casting_errors, noise_like
@@ -87,6 +88,11 @@ def test_a_draft_that_is_the_target_is_always_right_and_another_is_not(tmp_path:
     inputs = drawn(speculative_decoding, tmp_path)
     other = prepare_speculative(**inputs).metrics()
     assert 0.3 < other["accepted share"] < 1
+    chain, size = inputs["weights"]["successor"], speculative_decoding.sizes["test"]
+    for seed in range(9):  # for weights that are kept, other prompts meet as many wrong guesses as the cost counts
+        token = speculative_decoding.inputs(Draw(CPU, seed, tmp_path, kept=inputs), **size)["prompt"][0, -1]
+        wrong = [int(inputs["draft"]["successor"][token] != (token := chain[token])) for _ in range(size["new"])]
+        assert (wrong[0], sum(wrong[1:]), wrong[-1]) == (1, wrong_guesses(size["new"]), 0)
     same = {**inputs, "draft": inputs["weights"], "shapes": (inputs["shapes"][0],) * 2}
     told = prepare_speculative(**same).metrics()
     assert told["accepted share"] == 1
