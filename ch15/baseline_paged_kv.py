@@ -75,7 +75,7 @@ def dealt(lengths: Tensor, page: int, span: int) -> tuple[Tensor, Tensor]:
 
 
 def store(cache: Cache, table: Tensor, lengths: Tensor, packed: Tensor) -> None:
-    """Keys and values that arrive go to their requests' pages."""
+    """Keys and values that arrive (layers, 2, tokens, kv_heads, head_dim) go to their requests' pages."""
     owner = torch.repeat_interleave(lengths)
     position = torch.arange(len(owner)) - (lengths.cumsum(0) - lengths)[owner]
     where = torch.stack([table[owner, position // cache.capacity], position % cache.capacity])

@@ -108,7 +108,7 @@ def appending(keys: Tensor, values: Tensor, position: Tensor) -> Callable[[Tenso
 
 
 def paging(pool: Cache, table: Tensor, positions: Tensor) -> Callable[[int, Tensor, Tensor], None]:
-    """What stores keys and values of tokens at positions (batch, length) where the table says."""
+    """What stores keys and values of tokens at positions (batch, length) where the table (batch, pages) says."""
     page, slot = table.gather(1, positions // pool.capacity), positions % pool.capacity
     heads = torch.arange(pool.keys[0].shape[1], device=table.device)
 

@@ -54,7 +54,7 @@ def _rotated(x: Tensor, rotation: Tensor) -> Tensor:
 def planted(
     weights: Weights, shape: Shape, prompt: Tensor, count: int, past: Tensor | None = None
 ) -> tuple[Tensor, Tensor]:
-    """The greedy continuation of a prompt (length) by `count` tokens, and the hidden states that chose them.
+    """The greedy continuation of a prompt (length), behind a `past`, by `count` tokens, and the states that chose them.
 
     The planted successors are guessed and put through the network in one pass. If each is the choice of the state
     before it, then by induction they are what greedy decoding finds. Raises ValueError where one is not.

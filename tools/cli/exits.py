@@ -57,7 +57,7 @@ def ended(commands: typer.Typer, program: str, words: list[str] | None = None) -
     except (KeyboardInterrupt, typer.Abort):
         code = INTERRUPTED
     except (ValueError, ArithmeticError) as error:  # the latter from figures that no run measures
-        code, line = USAGE, str(error)
+        code, line = USAGE, str(error) or repr(error)
     except OSError as error:
         if error.filename is not None:
             code, line = USAGE, f"cannot use {error.filename}: {error.strerror or error}"
@@ -67,7 +67,7 @@ def ended(commands: typer.Typer, program: str, words: list[str] | None = None) -
         else:
             raise
     except (RuntimeError, Busy, SuiteTimeUp) as error:
-        code, line = FAILED if isinstance(error, SuiteTimeUp) else NOTHING, str(error)
+        code, line = FAILED if isinstance(error, SuiteTimeUp) else NOTHING, str(error) or repr(error)
     if line:
         typer.echo(f"{program}: {clean(line)}", err=True)
     sys.exit(code)
