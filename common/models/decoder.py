@@ -86,7 +86,8 @@ def draw_weights(
 
     The head's row for t's successor is t's embedding. Two correct programs round differently, and on plain noise they
     would soon choose different tokens. All blocks together add about half as much as the embedding, so the hidden
-    states still depend on every earlier token. Of each matrix, as soon as it is drawn, `keep(matrix)` is kept.
+    states still depend on every earlier token. Of each matrix, as soon as it is drawn, `keep(matrix)` is kept. Costs of
+    pairs that decode count a pass a token: they leave out that the embedding alone would guess these tokens.
     """
     width, inner = shape.width, shape.hidden
     attended, shared = shape.heads * shape.head_dim, 2 * shape.kv_heads * shape.head_dim
