@@ -94,7 +94,7 @@ def in_use(cache: Cache, lengths: Tensor) -> dict[str, float]:
 def serving(
     page: int, weights: Weights, shape: Shape, lengths: Tensor, latest: Tensor, packed: Tensor, longest: int, new: int
 ) -> Metered:
-    """Decode on from pages of so many tokens. A page for the longest is a row: then attention asks no table."""
+    """Continue all requests, from pages of `page` tokens. One as long as the longest is a row, which needs no table."""
     pages, counts = dealt(lengths + new, page, -(-longest // page))
     cache = new_cache(shape, int(counts.sum()), page, packed)
     table, starts = (numbers.to(latest.device, torch.int32) for numbers in (pages, lengths + 1))

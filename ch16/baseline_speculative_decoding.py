@@ -35,12 +35,12 @@ def inputs(draw: Draw, target: dict[str, int], draft: dict[str, int], prompt: in
 
 
 def wrong_guesses(new: int) -> int:
-    """How many guesses behind an answer's first token are wrong. One of the first would be too; the last is right."""
+    """How many guesses of an answer's second to last token are wrong. The first's would be too; the last's is right."""
     return round((new - 1) * (1 - AGREED))
 
 
 def start_of(successor: Tensor, wrong: Tensor, tokens: Tensor, new: int) -> Tensor:
-    """The first of `tokens` after which `new` tokens have that many wrong guesses, or nearly if no token has."""
+    """Of `tokens`, the first whose `new` successors have so many wrong guesses, or the one that comes nearest."""
     token, count = tokens, torch.zeros_like(tokens)
     for _ in range(new - 1):
         token = successor[token]

@@ -2,6 +2,7 @@
 
 import gc
 import os
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -12,19 +13,10 @@ from torch.multiprocessing import start_processes
 
 from ch13.baseline_fsdp_sharding import prepare as replicated
 from ch13.baseline_fsdp_sharding import workload as fsdp_sharding
+from ch13.optimized_fsdp_sharding import prepare as sharded
 from common.python.workload import Draw, Prepare
 
 CPU = torch.device("cpu")
-
-
-@pytest.fixture(scope="module")
-def prepares() -> tuple[Prepare, Prepare]:
-    """Replicated and sharded. The import takes seconds: not while tests are collected, and before ranks are forked."""
-    import torch._dynamo  # noqa: F401
-
-    from ch13.optimized_fsdp_sharding import prepare as sharded
-
-    return replicated, sharded
 
 
 def held_bytes() -> int:
@@ -69,18 +61,18 @@ def tell_what_a_step_leaves(rank: int, prepare: Prepare, folder: Path) -> None:
     leave()
 
 
-@pytest.mark.parametrize("ranks", [1, 2])
+@pytest.mark.parametrize(("prepare", "ranks"), [(replicated, 1), (sharded, 2)])
 def test_a_rank_keeps_sixteen_bytes_a_parameter_or_its_share_of_them(
-    ranks: int, prepares: tuple[Prepare, Prepare], tmp_path: Path
+    prepare: Callable[..., object], ranks: int, tmp_path: Path
 ) -> None:
-    start_processes(tell_what_a_step_leaves, (prepares[ranks - 1], tmp_path), nprocs=2, start_method="fork")
+    start_processes(tell_what_a_step_leaves, (prepare, tmp_path), nprocs=2, start_method="fork")
     parameters = 4 * 8 * 64**2
     for rank in range(2):
         assert int((tmp_path / f"rank{rank}").read_text()) / parameters == pytest.approx(16 / ranks, rel=0.05)
 
 
-def tell_which_weights_are_updated(rank: int, sharded: Prepare, folder: Path) -> None:
-    from torch.distributed.tensor import DTensor
+def tell_which_weights_are_updated(rank: int, folder: Path) -> None:
+    from torch.distributed.tensor import DTensor  # two seconds, which each process that collects would spend
 
     join(rank, folder)
     out = sharded(**fsdp_sharding.inputs(Draw(CPU, 0, folder, rank, 2), **fsdp_sharding.sizes["test"]))()
@@ -89,6 +81,6 @@ def tell_which_weights_are_updated(rank: int, sharded: Prepare, folder: Path) ->
     leave()
 
 
-def test_what_is_updated_is_the_models_own_rows_and_no_copy(prepares: tuple[Prepare, Prepare], tmp_path: Path) -> None:
-    start_processes(tell_which_weights_are_updated, (prepares[1], tmp_path), nprocs=2, start_method="fork")
+def test_what_is_updated_is_the_models_own_rows_and_no_copy(tmp_path: Path) -> None:
+    start_processes(tell_which_weights_are_updated, (tmp_path,), nprocs=2, start_method="fork")
     assert [(tmp_path / f"rank{rank}").read_text() for rank in range(2)] == ["True", "True"]

@@ -156,10 +156,7 @@ class Commands:
     def prove(
         self, names: list[str], when: str, trials: int, dtypes: list[str], enough_s: float | None = None
     ) -> dict[str, Any]:
-        """Prove the prepared closures, the very ones that are timed; `dtypes`, where known, are the baseline's.
-
-        The answer has them too.
-        """
+        """Prove the prepared closures, the very ones that are timed. Asked and answered: the baseline's `dtypes`."""
         if dtypes:
             self.prep.dtypes[:] = [getattr(torch, name) for name in dtypes]
         proofs = prove(self.prep, names, when, trials, enough_s)

@@ -79,7 +79,7 @@ class WorkerPool:
         return self.each("prepare", names, prepared=False, size=size)
 
     def prove(self, names: list[str], when: str, trials: int, enough_s: float | None) -> dict[str, Any]:
-        """Prove what is prepared, the baseline first, whose dtypes are those of all. Each turn has ended with it."""
+        """Prove what is prepared, the baseline first: all must return its dtypes. A turn is proven AFTER as it ends."""
         if self.turns and when == AFTER:
             proofs, self._proofs = self._proofs, {}
             return proofs
