@@ -1,10 +1,11 @@
 """References against torch's own way to the same answer: a wrong one would agree with variants that copy it."""
 
 from pathlib import Path
+from typing import Any
 
 import pytest
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 from torch.nn import functional as F
 from torch.utils._pytree import tree_leaves, tree_map
 
@@ -15,12 +16,15 @@ from ch12.baseline_cg_solver_graph import TAU
 from ch12.baseline_cg_solver_graph import workload as cg_solver_graph
 from ch12.baseline_sinkhorn_while_node import EPSILON
 from ch12.baseline_sinkhorn_while_node import workload as sinkhorn_while_node
+from ch15.baseline_kv_handoff_overlap import workload as kv_handoff_overlap
 from ch17.baseline_moe_grouped_gemm import workload as grouped_gemm
 from ch18.baseline_flash_forward import workload as flash_forward
 from ch18.baseline_flex_document_mask import workload as flex_document_mask
 from ch18.baseline_split_kv_decode import workload as split_kv_decode
+from ch20.baseline_tp_decode_70b import workload as tp_decode_70b
 from ch20.baseline_train_step_8b import workload as train_step_8b
-from common.models.decoder import block
+from common.models.decoder import EPSILON as DECODER_EPSILON
+from common.models.decoder import Shape, block
 from common.models.training import adamw_options, loss_of
 from common.python.proof.comparison import leaves
 from common.python.workload import Draw, Workload
@@ -29,6 +33,12 @@ from common.python.workload import Draw, Workload
 def drawn(workload: Workload, folder: Path, seed: int = 0, size: str = "test") -> dict[str, Tensor]:
     inputs = workload.inputs(Draw(torch.device("cpu"), seed, folder), **workload.sizes[size])
     return {key: value.double() if value.is_floating_point() else value for key, value in inputs.items()}
+
+
+def drawn_by_rank(workload: Workload, folder: Path, ranks: int, **size: int) -> dict[str, list[Any]]:
+    draws = [Draw(torch.device("cpu"), 0, folder, rank, ranks) for rank in range(ranks)]
+    inputs = [tree_map(Tensor.double, workload.inputs(draw, **workload.sizes["test"] | size)) for draw in draws]
+    return {key: [one[key] for one in inputs] for key in inputs[0]}
 
 
 def answer(workload: Workload, inputs: dict[str, Tensor]) -> Tensor:
@@ -112,3 +122,39 @@ def test_the_training_step_is_autograd_and_torchs_adamw(tmp_path: Path) -> None:
     assert len(wanted) == len(found)
     for one, right in zip(found, wanted):
         torch.testing.assert_close(one, right.detach(), rtol=1e-5, atol=1e-7)  # angles are float32 on one side
+
+
+def test_layers_whose_keys_are_handed_over_are_those_of_torch(tmp_path: Path) -> None:
+    given = drawn_by_rank(kv_handoff_overlap, tmp_path, ranks=2)
+    (_, found), x = kv_handoff_overlap.reference(1, **given), given["x"][1].flatten(2)
+    width, options = x.shape[2], {"batch_first": True, "norm_first": True, "bias": False, "dtype": x.dtype}
+    mask = nn.Transformer.generate_square_subsequent_mask(x.shape[1], dtype=x.dtype)
+    for weights in given["layers"][1]:
+        layer = nn.TransformerEncoderLayer(width, 3, 4 * width, 0.0, F.gelu, **options)
+        matrices = [parameter for parameter in layer.parameters() if parameter.ndim == 2]
+        for parameter, name in zip(matrices, ("qkv", "out", "up", "down")):
+            parameter.data = weights[name].T
+        x = layer(x, mask)
+    torch.testing.assert_close(found, x.detach())
+
+
+@pytest.mark.parametrize("ranks", [2, 4])
+def test_the_ranks_shares_of_a_decoder_are_the_whole_decoder(ranks: int, tmp_path: Path) -> None:
+    dim, width, hidden = 16, 3 * 16 * ranks, 37 * ranks  # a rank has three heads
+    given = drawn_by_rank(tp_decode_70b, tmp_path, ranks, width=width)
+    shape, gains = Shape(2, width, 3 * ranks, ranks, hidden, 0), given["gains"][0]
+    angles, x = given["angles"][0][:, None], given["x"][0][:, None]
+    for layer, shares in enumerate(zip(*given["layers"])):
+        qkv, gate_up = [w["qkv"].split((3 * dim, dim, dim)) for w in shares], [w["gate_up"].chunk(2) for w in shares]
+        whole = {name: torch.cat(sum(zip(*parts), ())) for name, parts in (("qkv", qkv), ("gate_up", gate_up))}
+        whole |= {name: torch.cat([w[name] for w in shares], 1) for name in ("out", "down")}
+        whole |= {"attention_norm": gains[2 * layer], "mlp_norm": gains[2 * layer + 1]}
+        earlier = torch.cat([cache[layer] for cache in given["caches"]], 2)[..., :-1, :]
+
+        def attend(q: Tensor, k: Tensor, v: Tensor, earlier: Tensor = earlier) -> Tensor:
+            seen = torch.cat([earlier, torch.stack([k, v]).transpose(2, 3)], 3)
+            return F.scaled_dot_product_attention(q.transpose(1, 2), *seen, enable_gqa=True).transpose(1, 2)
+
+        x = block(whole, shape, x, angles.cos(), angles.sin(), attend)
+    wanted = F.rms_norm(x[:, 0], (width,), gains[-1], DECODER_EPSILON)
+    torch.testing.assert_close(tp_decode_70b.reference(0, **given), wanted)
