@@ -54,25 +54,34 @@ def spectrogram(frames: Tensor, filters: Tensor, parts: Tensor, power: Tensor) -
     torch.add(real, imaginary, out=power).log1p_()
 
 
-def encode(power: Tensor, first: Tensor, second: Tensor, hidden: Tensor, out: Tensor) -> None:
-    torch.mm(power, first, out=hidden)
-    torch.mm(hidden.relu_(), second, out=out)
+def hide(power: Tensor, first: Tensor, hidden: Tensor) -> None:
+    torch.mm(power, first, out=hidden).relu_()
+
+
+def encode(hidden: Tensor, second: Tensor, out: Tensor) -> None:
+    torch.mm(hidden, second, out=out)
 
 
 def captured(
     audio: Tensor, filters: Tensor, first: Tensor, second: Tensor, out: Tensor, slots: int
-) -> tuple[list[Callable[[], None]], list[Callable[[], None]]]:
-    """For each chunk (frames, window) its spectrogram and its encoding, into `out`: CUDA graphs, quick to launch."""
+) -> list[list[Callable[[], None]]]:
+    """Three lists of CUDA graphs, one graph for each chunk (frames, window): spectrogram, hidden layer, encoding."""
     frames, device = audio.shape[1], audio.device
     parts, hidden = filters.new_empty(frames, filters.shape[1]), first.new_empty(frames, first.shape[1])
     power = first.new_empty(slots, frames, len(first))
-    spectrograms, encodings = [], []
-    pools = [torch.cuda.graph_pool_handle() if audio.is_cuda else None for _ in range(2)]  # stages run side by side
+    # The spectrograms' graphs and the encoder's run at once.
+    streams = [torch.cuda.Stream() if audio.is_cuda else None for _ in range(2)]
+    graphs: list[list[Callable[[], None]]] = [[], [], []]
     for index, chunk in enumerate(audio):
         slot = power[index % slots]
-        spectrograms.append(replayable(partial(spectrogram, chunk, filters, parts, slot), device, pools[0]))
-        encodings.append(replayable(partial(encode, slot, first, second, hidden, out[index]), device, pools[1]))
-    return spectrograms, encodings
+        works = (
+            partial(spectrogram, chunk, filters, parts, slot),
+            partial(hide, slot, first, hidden),
+            partial(encode, hidden, second, out[index]),
+        )
+        for stage, work in enumerate(works):
+            graphs[stage].append(replayable(work, device, stream=streams[stage > 0]))
+    return graphs
 
 
 def prepare(audio: Tensor, filters: Tensor, first: Tensor, second: Tensor) -> Step:
@@ -82,11 +91,12 @@ def prepare(audio: Tensor, filters: Tensor, first: Tensor, second: Tensor) -> St
 
     def step() -> Tensor:
         gpu.synchronize()  # what came before the step is over
-        for analyse_chunk, encode_chunk in zip(*stages):
+        for analyse_chunk, hide_chunk, encode_chunk in zip(*stages):
             with gpu.stream(analysis):
                 analyse_chunk()
             gpu.synchronize()  # this chunk's spectrogram is there, and the chunk before it has been encoded
             with gpu.stream(encoding):
+                hide_chunk()
                 encode_chunk()
         gpu.current_stream().wait_stream(encoding)
         return out

@@ -19,16 +19,17 @@ def prepare(audio: Tensor, filters: Tensor, first: Tensor, second: Tensor) -> St
     def step() -> Tensor:
         for stream in (analysis, encoding):
             stream.wait_stream(gpu.current_stream())  # nothing begins before the step does
-        for index, (analyse_chunk, encode_chunk) in enumerate(zip(*stages)):
+        for index, (analyse_chunk, hide_chunk, encode_chunk) in enumerate(zip(*stages)):
             slot = index % SLOTS
             with gpu.stream(analysis):
-                analysis.wait_event(taken[slot])  # the spectrogram that lay here has been encoded
+                analysis.wait_event(taken[slot])  # the spectrogram that lay here has been read
                 analyse_chunk()
                 ready[slot].record(analysis)
             with gpu.stream(encoding):
                 encoding.wait_event(ready[slot])
-                encode_chunk()
+                hide_chunk()
                 taken[slot].record(encoding)
+                encode_chunk()
         gpu.current_stream().wait_stream(encoding)  # which has waited for each spectrogram
         return out
 

@@ -2,7 +2,7 @@
 
 from torch import Tensor
 
-from ch11.baseline_event_dependencies import encode, spectrogram
+from ch11.baseline_event_dependencies import encode, hide, spectrogram
 from ch11.baseline_event_dependencies import workload as workload
 from common.models.graphs import replayable
 from common.python.workload import Step
@@ -16,7 +16,8 @@ def prepare(audio: Tensor, filters: Tensor, first: Tensor, second: Tensor) -> St
     def work() -> None:
         for index in range(chunks):
             spectrogram(audio[index], filters, parts, power)
-            encode(power, first, second, hidden, out[index])
+            hide(power, first, hidden)
+            encode(hidden, second, out[index])
 
     again = replayable(work, audio.device)
 

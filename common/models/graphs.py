@@ -18,12 +18,15 @@ class Replay:
         self.graph.replay()
 
 
-def replayable(work: Callable[[], None], device: torch.device, pool: Any = None) -> Callable[[], None]:
+def replayable(
+    work: Callable[[], None], device: torch.device, pool: Any = None, stream: torch.cuda.Stream | None = None
+) -> Callable[[], None]:
     """`work` captured. It must read and write the same tensors each time, and is called three times to warm up.
 
     It warms up on the current stream. Of the 32 streams that torch deals out in turn, a new one can be the capture's:
     cuBLAS would find there the workspace of the warm-up, which is not the graph's own and may be given to others.
-    Graphs that never run at once may share a `pool` of memory, if no result stays in it.
+    Graphs that never run at once may share a `pool` of memory, if no result stays in it. Those that do need different
+    `stream`s of capture, as each has one workspace for all its graphs.
     """
     if device.type != "cuda":
         return work
@@ -31,7 +34,7 @@ def replayable(work: Callable[[], None], device: torch.device, pool: Any = None)
     with torch.inference_mode():
         for _ in range(3):  # libraries load their kernels in the first calls, which a capture would refuse
             work()
-        with torch.cuda.graph(graph, pool=pool):
+        with torch.cuda.graph(graph, pool=pool, stream=stream):
             work()
     return Replay(graph, work)
 
