@@ -6,13 +6,15 @@ transposed copy out: they need none, and this workload asks for it.
 
 import torch
 from torch import Tensor
-from transformer_engine.pytorch import Float8Quantizer
-from transformer_engine_torch import DType
 
 from ch19.baseline_fp8_cast_transpose import metered
 from ch19.baseline_fp8_cast_transpose import workload as workload
 from common.python.requirements import needs
 from common.python.workload import Metered
+
+with torch._dynamo.config.patch(error_on_nested_jit_trace=True):  # Transformer Engine changes it for the whole process
+    from transformer_engine.pytorch import Float8Quantizer
+    from transformer_engine_torch import DType
 
 requires = needs(modules=["transformer_engine.pytorch"], targets=["sm_89", "sm_90a", "sm_120a", "sm_121a"])
 

@@ -7,12 +7,14 @@ by default it is neither, and e5m2 has two bits of mantissa.
 
 import torch
 from torch import Tensor
-from transformer_engine.common.recipe import Float8CurrentScaling, Format, MMParams, QParams
-from transformer_engine.pytorch import Linear, autocast
 
 from ch19.baseline_fp8_linear_training import workload as workload
 from common.python.requirements import needs
 from common.python.workload import Step
+
+with torch._dynamo.config.patch(error_on_nested_jit_trace=True):  # Transformer Engine changes it for the whole process
+    from transformer_engine.common.recipe import Float8CurrentScaling, Format, MMParams, QParams
+    from transformer_engine.pytorch import Linear, autocast
 
 requires = needs(modules=["transformer_engine.pytorch"], sm=89)
 
