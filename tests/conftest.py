@@ -1,9 +1,11 @@
 """Without a GPU tests run side by side (`-n auto`), each process with temporary files, and so locks, of its own."""
 
+import gc
 import os
 import shutil
 import signal
 import tempfile
+from collections.abc import Generator
 from multiprocessing.util import Finalize
 
 import pytest
@@ -20,6 +22,16 @@ if "PYTEST_XDIST_WORKER" in os.environ:
     os.environ["OMP_NUM_THREADS"] = "1"  # or the threads of several processes would wait for each other in loops
     os.environ["TMPDIR"] = tempfile.tempdir = tempfile.mkdtemp(prefix="tests-")
     Finalize(None, shutil.rmtree, (tempfile.tempdir, True), exitpriority=LAST)
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_collection() -> Generator[None, object, object]:
+    """Nothing looks for garbage while modules are imported, nor later among what they hold."""
+    gc.disable()
+    collected = yield
+    gc.freeze()
+    gc.enable()
+    return collected
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:

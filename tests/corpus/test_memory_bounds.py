@@ -1,8 +1,8 @@
 """What chapter 13's pairs about memory promise and a CPU can show: lengths that grow, and what a rank keeps."""
 
 import gc
+import importlib
 import os
-from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -11,9 +11,7 @@ import torch.distributed as dist
 from torch import Tensor
 from torch.multiprocessing import start_processes
 
-from ch13.baseline_fsdp_sharding import prepare as replicated
 from ch13.baseline_fsdp_sharding import workload as fsdp_sharding
-from ch13.optimized_fsdp_sharding import prepare as sharded
 from common.python.workload import Draw, Prepare
 
 CPU = torch.device("cpu")
@@ -51,6 +49,12 @@ def leave() -> None:
     os._exit(0)
 
 
+def prepare_of(variant: str) -> Prepare:
+    """Imported where it is asked for: FSDP takes two seconds, which each process that collects would spend."""
+    found: Prepare = importlib.import_module(f"ch13.{variant}_fsdp_sharding").prepare
+    return found
+
+
 def tell_what_a_step_leaves(rank: int, prepare: Prepare, folder: Path) -> None:
     join(rank, folder)
     given = fsdp_sharding.inputs(Draw(CPU, 0, folder, rank, 2), blocks=4, width=64, tokens=3)
@@ -61,26 +65,24 @@ def tell_what_a_step_leaves(rank: int, prepare: Prepare, folder: Path) -> None:
     leave()
 
 
-@pytest.mark.parametrize(("prepare", "ranks"), [(replicated, 1), (sharded, 2)])
-def test_a_rank_keeps_sixteen_bytes_a_parameter_or_its_share_of_them(
-    prepare: Callable[..., object], ranks: int, tmp_path: Path
-) -> None:
-    start_processes(tell_what_a_step_leaves, (prepare, tmp_path), nprocs=2, start_method="fork")
+@pytest.mark.parametrize(("variant", "ranks"), [("baseline", 1), ("optimized", 2)])
+def test_a_rank_keeps_sixteen_bytes_a_parameter_or_its_share_of_them(variant: str, ranks: int, tmp_path: Path) -> None:
+    start_processes(tell_what_a_step_leaves, (prepare_of(variant), tmp_path), nprocs=2, start_method="fork")
     parameters = 4 * 8 * 64**2
     for rank in range(2):
         assert int((tmp_path / f"rank{rank}").read_text()) / parameters == pytest.approx(16 / ranks, rel=0.05)
 
 
-def tell_which_weights_are_updated(rank: int, folder: Path) -> None:
-    from torch.distributed.tensor import DTensor  # two seconds, which each process that collects would spend
+def tell_which_weights_are_updated(rank: int, prepare: Prepare, folder: Path) -> None:
+    from torch.distributed.tensor import DTensor
 
     join(rank, folder)
-    out = sharded(**fsdp_sharding.inputs(Draw(CPU, 0, folder, rank, 2), **fsdp_sharding.sizes["test"]))()
+    out = prepare(**fsdp_sharding.inputs(Draw(CPU, 0, folder, rank, 2), **fsdp_sharding.sizes["test"]))()
     of_model = {found._local_tensor.data_ptr() for found in gc.get_objects() if isinstance(found, DTensor)}
     (folder / f"rank{rank}").write_text(str({weight.data_ptr() for weight in out[len(out) // 2 :]} <= of_model))
     leave()
 
 
 def test_what_is_updated_is_the_models_own_rows_and_no_copy(tmp_path: Path) -> None:
-    start_processes(tell_which_weights_are_updated, (tmp_path,), nprocs=2, start_method="fork")
+    start_processes(tell_which_weights_are_updated, (prepare_of("optimized"), tmp_path), nprocs=2, start_method="fork")
     assert [(tmp_path / f"rank{rank}").read_text() for rank in range(2)] == ["True", "True"]
