@@ -18,17 +18,12 @@ from common.python.regress.against import with_python
 from common.python.workers.parallel import at_once
 from common.python.workers.process import Worker
 
-SLOW = "OTHER_PYTHON_IS_SLOW"
 LIMITED = ("--size", "test", "--iterations", "8", "--warmup", "1", "--seed", "7")
 
 
 def python(folder: Path, body: str) -> str:
     """An interpreter that is a script."""
     return str(program(folder / "python", f"#!/bin/sh\n{body}\n"))
-
-
-def other(folder: Path, variable: str) -> str:
-    return python(folder, f'export {variable}\nexec {sys.executable} "$@"')
 
 
 def run(tree: Tree, interpreter: str, *words: str) -> Done:
@@ -43,45 +38,30 @@ def newest(tree: Tree) -> PairResult:
 
 def test_a_rung_that_is_slower_there_is_faster_here(tree: Tree, tmp_path: Path) -> None:
     """And one that is faster there ends the run with 3. A host that is too noisy gets more tries."""
-    slow_there = doing(f"__import__('time').sleep(0.1 if '{SLOW}' in __import__('os').environ else 0.005)")
-    slow_here = slow_there.replace(" in ", " not in ")
-    tree.pair("ch01:x", doing("__import__('time').sleep(0.0005)"), optimized=slow_there, padded=slow_here)
-    told = ("ch01:x: ", " against python, faster", "ch01:x padded: ", " against python, slower")
-    for _ in range(5):
-        done = run(tree, other(tmp_path, f"{SLOW}=1"))
-        if done.returncode == 3 and all(word in done.stdout for word in told):
-            break
-    assert (done.returncode, [word for word in told if word not in done.stdout]) == (3, []), done.stdout + done.stderr
-    rows = {row.label: row for row in newest(tree).variants}
-    own, ref = rows["optimized"], rows["optimized@python"]
-    assert (ref.name, ref.role, ref.status) == ("optimized_x@python", "ref", "measured")
-    assert ref.proofs
-    assert own.against.low > 1.5
-    assert rows["padded"].against.high < 0.7
-
-
-def test_equal_sides_are_equal_and_the_versions_are_told(tree: Tree, tmp_path: Path) -> None:
-    log = tmp_path / "interpreters"
-    noted = f"""
-    import sys, time
-    with open({str(log)!r}, "a") as file:
-        file.write(sys.prefix + chr(10))
-
-    def prepare(a):
-        def step():
-            time.sleep(0.002)
-            return a * 2
-
-        return step
-"""
-    tree.pair("ch01:x", optimized=noted)
-    here = tmp_path / "there"
+    here, log = tmp_path / "there", tmp_path / "interpreters"
     venv.create(here, symlinks=True)
     (site,) = here.glob("lib/python*/site-packages")
     (site / "same.pth").write_text("\n".join(place for place in sys.path if place.endswith("site-packages")))
-    done = run(tree, str(here / "bin" / "python"))
-    assert done.returncode in (0, 3), done.stdout + done.stderr
+    slow_there = f"""
+        import sys, time
+        open({str(log)!r}, "a").write(sys.prefix + chr(10))
+        time.sleep(0.1 if sys.prefix == {str(here)!r} else 0.005)
+    """
+    slow_here = slow_there.replace(" == ", " != ")
+    tree.pair("ch01:x", doing("__import__('time').sleep(0.0005)"), optimized=doing(slow_there), padded=doing(slow_here))
+    told = ("ch01:x: ", " against python, faster", "ch01:x padded: ", " against python, slower")
+    for _ in range(5):
+        done = run(tree, str(here / "bin" / "python"))
+        if done.returncode == 3 and all(word in done.stdout for word in told):
+            break
+    assert (done.returncode, [word for word in told if word not in done.stdout]) == (3, []), done.stdout + done.stderr
     pair = newest(tree)
+    rows = {row.label: row for row in pair.variants}
+    own, ref = rows["optimized"], rows["optimized@python"]
+    assert (ref.name, ref.role) == ("optimized_x@python", "ref")
+    assert ref.proofs
+    assert own.against.low > 1.5
+    assert rows["padded"].against.high < 0.7
     assert {row.verdict == "invalid" for row in pair.variants} == {False}
     assert {row.status for row in pair.variants} == {"measured"}
     assert set(log.read_text().split()) == {sys.prefix, str(here)}
@@ -97,7 +77,7 @@ def test_a_python_that_cannot_run_workers_is_refused_in_one_line(tree: Tree, tmp
     assert_usage(run(tree, bare), f"--against-python '{bare}' cannot import the harness", "No module named")
     (tmp_path / "lacking").mkdir()
     (tmp_path / "lacking" / "numpy.py").write_text("raise ModuleNotFoundError('numpy')")
-    lacking = other(tmp_path, f"PYTHONPATH={tmp_path}/lacking:$PYTHONPATH")
+    lacking = python(tmp_path, f'export PYTHONPATH={tmp_path}/lacking:$PYTHONPATH\nexec {sys.executable} "$@"')
     assert_usage(run(tree, lacking), "cannot import the harness: ModuleNotFoundError: numpy")
     assert_usage(run(tree, str(tmp_path / "none")), "is no executable file")
     assert_usage(run(tree, "/bin/true"), "is no Python")
@@ -108,7 +88,7 @@ def test_a_python_that_cannot_run_workers_is_refused_in_one_line(tree: Tree, tmp
 
 def test_the_end_of_time_ends_workers_in_another_python(tree: Tree, tmp_path: Path) -> None:
     tree.pair("ch01:x", "__import__('time').sleep(90)")
-    settings = {"seed": 0, "reproducible": False, "python": other(tmp_path, f"{SLOW}=1")}
+    settings = {"seed": 0, "reproducible": False, "python": python(tmp_path, f'exec {sys.executable} "$@"')}
     worker = Worker(tree.root, tmp_path / "scratch", tmp_path / "log", settings)
     asked, began = {"baseline": "ch01.baseline_x", "modules": {}, "size": "test"}, time.monotonic()
     with pytest.raises(TimeoutError):

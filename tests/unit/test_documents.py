@@ -14,7 +14,8 @@ from synthetic_run import ROOT, host, written
 from test_rules import RULES
 
 from common.python.base.machine import Gpu
-from common.python.corpus.discovery import find_pairs
+from common.python.corpus.discovery import find_pairs, pairs_in
+from common.python.corpus.targets import Folder
 from common.python.profile.nsight import FORBIDDEN, complaint
 from common.python.report.markdown import BEGIN, END
 from common.python.requirements import Requirements, unmet
@@ -110,7 +111,7 @@ def test_a_page_is_short_enough_to_be_read(name: str) -> None:
 
 @pytest.mark.parametrize("chapter", CHAPTERS, ids=lambda path: path.parent.name)
 def test_a_chapter_has_all_of_its_parts(chapter: Path) -> None:
-    names = {pair.key.split(":")[1] for pair in find_pairs(ROOT) if pair.chapter == chapter.parent.name}
+    names = {pair.name for pair in pairs_in(Folder(chapter.parent, chapter.parent.name))}
     assert missing_parts(chapter.read_text(), names) == []
 
 
@@ -180,12 +181,12 @@ def test_every_symptom_is_in_the_tools_own_words() -> None:
 def strings() -> Iterator[str]:
     """Every string of the harness and its tools, docstrings aside; the fixed parts of an f-string each."""
     for file in (*ROOT.glob("common/python/**/*.py"), *ROOT.glob("tools/**/*.py")):
-        for node in ast.walk(ast.parse(file.read_text())):
+        aside = set[ast.AST]()
+        for node in ast.walk(ast.parse(file.read_text())):  # which takes what contains before what is contained
             if isinstance(node, ast.Expr):
-                continue
-            for inner in ast.iter_child_nodes(node):
-                if isinstance(inner, ast.Constant) and isinstance(inner.value, str):
-                    yield inner.value
+                aside.add(node.value)
+            elif isinstance(node, ast.Constant) and isinstance(node.value, str) and node not in aside:
+                yield node.value
 
 
 def lacking() -> list[str]:
