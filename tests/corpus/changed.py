@@ -16,7 +16,8 @@ from common.python.corpus.discovery import Pair, find_pairs
 ROOT = Path(__file__).resolve().parents[2]
 PASSED = Path(__file__).with_name("passed.json")
 PAIRS = find_pairs(ROOT)
-SLOW = "beam_kv_reorder", "continuous_batching", "kv_cache", "balanced_ragged_decode", "decode_8b", "dit_sampler"
+SLOW = {"adam8bit", "balanced_ragged_decode", "beam_kv_reorder", "continuous_batching", "decode_8b", "dit_sampler"}
+SLOW |= {"dlrm_step", "kv_cache"}
 HEADERS = [*(ROOT / "common" / "cuda").glob("*.cuh")]
 MODEL = re.compile(r"common\.models(?:\.| import )(\w+)")
 MODELS = {
