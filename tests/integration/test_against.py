@@ -103,7 +103,7 @@ def test_a_workload_that_asks_for_something_else_is_refused(repository: Tree, ol
     baseline.write_text(
         text.replace("return a * 2", "return 2 * a").replace("tolerance=1e-6,", "tolerance=1e-6, rungs='padded',")
     )
-    assert run(repository, "--against", "HEAD").returncode == 0, "what solves it may change"
+    assert run(repository, "--against", "HEAD").returncode in (0, 3), "what solves it may change, and its time"
     baseline.write_text(text.replace(old, new))
     assert_usage(run(repository, "--against", "HEAD"), "ch01:x asks for something else at HEAD", told)
 

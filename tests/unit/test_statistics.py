@@ -6,6 +6,7 @@ from dataclasses import dataclass
 
 import numpy as np
 import pytest
+from fuzz import examples
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -90,6 +91,7 @@ def test_spikes_in_a_few_samples_do_not_spoil_the_interval() -> None:
     assert np.median([half_width(i) for i in spiky if i]) < 1.2 * np.median([half_width(i) for i in clean if i])
 
 
+@examples(100)
 @given(
     order=st.permutations(["a", "b", "control", "peer"]),
     times=st.lists(st.floats(1, 1e5), min_size=4, max_size=4),
