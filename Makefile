@@ -27,7 +27,7 @@ verify: $(STAMP)
 	@$(BIN)/benchmark_cli verify $(addprefix --targets ,$(or $(TARGETS),all)) $(ARGS)
 
 test: $(STAMP)
-	@$(BIN)/pytest -n auto --dist loadfile --no-loadscope-reorder $(ARGS)
+	@$(BIN)/pytest -n auto --dist loadfile $(ARGS)
 
 passed: test
 	@$(BIN)/python tests/corpus/changed.py
