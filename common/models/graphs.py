@@ -25,8 +25,8 @@ def replayable(
 
     It warms up on the current stream. Of the 32 streams that torch deals out in turn, a new one can be the capture's:
     cuBLAS would find there the workspace of the warm-up, which is not the graph's own and may be given to others.
-    Graphs that never run at once may share a `pool` of memory, if no result stays in it. Those that do need different
-    `stream`s of capture, as each has one workspace for all its graphs.
+    Graphs that never run at once may share a `pool` of memory, if no result stays in it. Graphs that run at once need
+    different `stream`s of capture: all graphs of a stream share its workspace.
     """
     if device.type != "cuda":
         return work
