@@ -38,25 +38,20 @@ def split(release: Callable[[], None], parent: int | None = None) -> None:
         os.setsid()
         return
     release()
-    _leave(_watch(child))
-
-
-def prctl(option: int, value: int) -> None:
-    """Raises OSError where the kernel refuses."""
-    if ctypes.CDLL(None, use_errno=True).prctl(option, value, 0, 0, 0):
-        raise OSError(ctypes.get_errno(), f"prctl({option}, {value})")
-
-
-def _watch(child: int) -> int:
-    """Wait for the child, or for the order to end it; its wait status, when no descendant is left."""
-    status = int(signal.SIGKILL)
+    status = int(signal.SIGKILL)  # of the child, unless it ends before the order to end it
     while signal.sigwait(HEARD) == signal.SIGCHLD:
         ended, found = os.waitpid(child, os.WNOHANG)
         if ended:
             status = found
             break
     end_children()
-    return status
+    _leave(status)
+
+
+def prctl(option: int, value: int) -> None:
+    """Raises OSError where the kernel refuses."""
+    if ctypes.CDLL(None, use_errno=True).prctl(option, value, 0, 0, 0):
+        raise OSError(ctypes.get_errno(), f"prctl({option}, {value})")
 
 
 def end_children() -> None:

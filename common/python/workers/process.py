@@ -17,7 +17,6 @@ import sys
 import tempfile
 import time
 from collections.abc import Iterable, Iterator, Sequence
-from contextlib import contextmanager
 from dataclasses import replace
 from functools import partial
 from multiprocessing import forkserver, resource_tracker
@@ -160,7 +159,7 @@ class Worker:
         return "".join(self._board.tail(line, characters) for line in (0, *self._board.ranks))
 
 
-@contextmanager
+@contextlib.contextmanager
 def one_worker(root: Path, log: Path, seed: int = 0) -> Iterator[Worker]:
     """A worker over the tree at `root`, for a few questions."""
     with tempfile.TemporaryDirectory(prefix="benchmark-", ignore_cleanup_errors=True) as scratch:
@@ -186,7 +185,10 @@ def end_all(workers: Sequence[Worker]) -> None:
 
 def _main(connection: Connection, root: str, scratch: str, log: str, state: str, settings: dict[str, Any]) -> None:
     """The worker's life: detach from the terminal, follow the parent into death, answer commands."""
-    let_forkserver_end()
+    server: Any = forkserver._forkserver
+    if server._forkserver_alive_fd is not None:  # its end tells the forkserver that the parent is dead: a hung worker
+        os.close(server._forkserver_alive_fd)  # would keep that, and so itself, alive after `kill -9` of the parent
+        server._forkserver_alive_fd = None
     split(connection.close, settings["parent"] if settings["fresh"] else None)
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # and forget one that came while it was blocked
     signal.pthread_sigmask(signal.SIG_UNBLOCK, {signal.SIGINT})
@@ -262,14 +264,3 @@ def _end_forkserver() -> None:
     server: Any = forkserver._forkserver
     if server._forkserver_pid is not None:  # dead or alive, the number is its own until somebody waits for it
         os.kill(server._forkserver_pid, signal.SIGKILL)
-
-
-def let_forkserver_end() -> None:
-    """Close the pipe whose end tells the forkserver that the parent is dead.
-
-    Every child is handed it: a hung one would keep the forkserver, and so itself, alive after `kill -9` of the parent.
-    """
-    server: Any = forkserver._forkserver
-    if server._forkserver_alive_fd is not None:
-        os.close(server._forkserver_alive_fd)
-        server._forkserver_alive_fd = None

@@ -4,6 +4,7 @@ A file of a line for the worker, then one for each of its ranks, where it has an
 the stack of a process that crashed or was asked for it.
 """
 
+import faulthandler
 import os
 import re
 import signal
@@ -104,8 +105,6 @@ def how_ended(code: int | None) -> str:
 
 def speak_into(log: str | Path) -> None:
     """Send stdout and stderr there, and the stacks of a crash or, on SIGUSR1, of all threads."""
-    import faulthandler
-
     output = os.open(log, os.O_WRONLY | os.O_CREAT | os.O_APPEND)
     os.dup2(output, 1)
     os.dup2(output, 2)
