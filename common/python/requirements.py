@@ -18,8 +18,6 @@ from common.python.base.text import counted
 from common.python.base.toolkit import find_header
 
 HUGE_PAGES = Path("/sys/kernel/mm/transparent_hugepage/enabled")
-
-
 KINDS: dict[type, tuple[str, set[type]]] = {  # of needs, by the type of their defaults
     int: ("a whole number", {int}),
     float: ("a number of GiB", {int, float}),

@@ -19,7 +19,7 @@ class Datasheet:
     """One board. Bytes, bytes/s, FLOP/s (OP/s for int8) and watts; memory in GB of 1e9 bytes, as sold."""
 
     name: str
-    reported: tuple[str, ...]  # as NVML reports it, less vendor and brand words
+    reported: list[str]  # as NVML reports it, less vendor and brand words
     memory_gb: float
     hbm: float
     rates: dict[str, float]
@@ -30,8 +30,7 @@ class Datasheet:
     source: str
 
 
-_ROWS = json.loads(Path(__file__).with_name("datasheets.json").read_text())
-DATASHEETS = tuple(Datasheet(**row | {"reported": tuple(row["reported"])}) for row in _ROWS)
+DATASHEETS = tuple(Datasheet(**row) for row in json.loads(Path(__file__).with_name("datasheets.json").read_text()))
 BRANDS = {"nvidia", "amd", "geforce", "tesla", "instinct"}
 _BY_NAME = {tuple(re.split(r"[\s-]+", alias.lower())): sheet for sheet in DATASHEETS for alias in sheet.reported}
 

@@ -36,7 +36,7 @@ def collect(
 ) -> Manifest:
     """The manifest of a run that starts now; callers that know the `host` give it."""
     commit, dirty = git_state(ROOT)
-    host = host or machine()
+    host, files = host or machine(), [path.resolve() for path in sources]
     return Manifest(
         started=utc_now(),
         command=list(sys.argv),
@@ -47,7 +47,7 @@ def collect(
         versions={**versions(), "nvcc": nvcc_version()},
         git_commit=commit,
         git_dirty=dirty,
-        sources={_relative(path): digest(path) or "" for path in sources},
+        sources={str(p.relative_to(ROOT) if p.is_relative_to(ROOT) else p): digest(p) or "" for p in files},
         environment=relevant_environment(os.environ),
         seed=seed,
     )
@@ -114,8 +114,3 @@ def version_of(package: str) -> str | None:
         return importlib.metadata.version(package)
     except importlib.metadata.PackageNotFoundError:
         return None
-
-
-def _relative(path: Path) -> str:
-    path = path.resolve()
-    return str(path.relative_to(ROOT)) if path.is_relative_to(ROOT) else str(path)

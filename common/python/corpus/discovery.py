@@ -169,7 +169,10 @@ def _read(source: bytes) -> dict[str, Any]:
     if not sentence:
         raise SyntaxError("the first line must be a docstring that says the mechanism")
     required = _requirements(tree) if b"requires" in source else Requirements()
-    return {"sentence": sentence, "required": required, "literals": workload_literals(tree)}
+    calls = [call for statement in bindings(tree, "workload") if (call := called(statement))]
+    words = [word for call in calls for word in call.keywords]
+    literals = {word.arg: word.value.value for word in words if word.arg and isinstance(word.value, ast.Constant)}
+    return {"sentence": sentence, "required": required, "literals": literals}
 
 
 def bindings(tree: ast.Module, name: str) -> list[ast.stmt]:
@@ -214,13 +217,6 @@ def _requirements(tree: ast.Module) -> Requirements:
         return needs(**arguments)
     except (TypeError, ValueError) as error:
         raise SyntaxError(f"`{written}`: {error}", place) from None
-
-
-def workload_literals(tree: ast.Module) -> dict[str, Any]:
-    """The arguments of `workload = Workload(...)` that are plain literals."""
-    calls = [call for statement in bindings(tree, "workload") if (call := called(statement))]
-    keywords = [keyword for call in calls for keyword in call.keywords]
-    return {word.arg: word.value.value for word in keywords if word.arg and isinstance(word.value, ast.Constant)}
 
 
 def choose(root: Path, words: Iterable[str]) -> list[Pair]:

@@ -9,7 +9,6 @@ from pathlib import Path
 
 from common.python.base import safe_read
 from common.python.base.results import Manifest, PairResult
-from common.python.base.safe_read import read_model
 from common.python.regress import environment
 from common.python.report.artifacts import changed, read_journal
 
@@ -34,7 +33,7 @@ def go_on(folder: Path, now: Manifest, say: Callable[[str], None]) -> tuple[list
     the earlier one cannot be read.
     """
     results = list({result.key: result for result in read_journal(folder)}.values())
-    before = read_model(folder / "manifest.json", Manifest)
+    before = safe_read.read_model(folder / "manifest.json", Manifest)
     if found := differences(before, now):
         told = "; ".join(map(safe_read.shown, found))
         raise ValueError(f"{folder} was measured otherwise, so start a new run: {told}")

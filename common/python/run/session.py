@@ -250,20 +250,16 @@ class Session:
             self._prove(self.roster.active(), BEFORE, sampling_plan.TRIALS, enough_s)
         if self.roster.nothing_left():
             return
-        self._warm_up(index, plan)
+        with self._phase("warm-up"):
+            if index == 0:
+                self.result.floor_us = self.pool.start_clocks()
+            passes = sampling_plan.warm_passes(plan, self.settings.warmup)
+            steps = self.pool.warm(self.roster.with_control(), 0.0 if index else FIRST_WARM_S, passes)
+            self.steps = self.steps if index else steps
         self._sample(index, plan[index] if plan else None)
         self._prove(self.roster.active(), AFTER)
         if index == 0:
             self.opened_s = sampling_plan.beside_s(self.result.seconds)
-
-    def _warm_up(self, index: int, plan: list[int] | None) -> None:
-        passes = sampling_plan.warm_passes(plan, self.settings.warmup)
-        with self._phase("warm-up"):
-            if index > 0:
-                self.pool.warm(self.roster.with_control(), 0.0, passes)
-                return
-            self.result.floor_us = self.pool.start_clocks()
-            self.steps = self.pool.warm(self.roster.with_control(), FIRST_WARM_S, passes)
 
     def _sample(self, index: int, blocks: int | None) -> None:
         """Take the round's blocks: as many as asked for, or as its first one says that there is time for.

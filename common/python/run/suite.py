@@ -9,16 +9,13 @@ import shutil
 import tempfile
 import time
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import closing
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 from common.python.base import journal, manifest
 from common.python.base.interrupt import SuiteTimeUp, alarm
-from common.python.base.journal import write
 from common.python.base.lock import CPU, Claim
 from common.python.base.machine import Machine
-from common.python.base.manifest import utc_now
 from common.python.base.results import Manifest, PairResult, Summary
 from common.python.base.safe_read import read_model
 from common.python.base.toolkit import ROOT
@@ -128,7 +125,7 @@ class Suite:
             work = [task for task in tasks if task not in left]
             for alone, jobs in ((False, self._jobs()), (True, 1)):
                 group = [task for task in work if task.alone is alone]
-                with closing(at_once(self._prove, group, jobs, deadline)) as proofs:
+                with contextlib.closing(at_once(self._prove, group, jobs, deadline)) as proofs:
                     for task, result in proofs:
                         left += [task] if result and self._is_left(task, result) else []
         return sorted(left, key=lambda task: pairs.index(task.pair))
@@ -156,7 +153,7 @@ class Suite:
         if not task.alone and (lacked_memory(result) or APART in result.notes):
             task.session, task.crowded = self._session(task.pair), True
             return None
-        take_note(task.note, None if task.session.roster.faults or result.size is None else utc_now())
+        take_note(task.note, None if task.session.roster.faults or result.size is None else manifest.utc_now())
         return result
 
     def _is_left(self, task: Task, result: PairResult) -> bool:
@@ -235,7 +232,7 @@ class Suite:
         shutil.rmtree(self.scratch / f"{pair.chapter}_{pair.name}", ignore_errors=True)
         folder = self.folder / f"{pair.chapter}_{pair.name}"
         config = {"pair": pair.key, "literals": pair.literals, "options": self.manifest.options, "seed": self.seed}
-        write(folder / "config.json", json.dumps(config, indent=1, default=str))
+        journal.write(folder / "config.json", json.dumps(config, indent=1, default=str))
         write_result(folder, result)
         done = [other for other in self.results if other.key != result.key] + [result]
         journal.keep(self.folder, done)
@@ -250,7 +247,7 @@ class Suite:
         in_order = sorted(self.results, key=lambda result: places.get(result.key, -1))
         summary = Summary(
             manifest=self.manifest,
-            finished=utc_now(),
+            finished=manifest.utc_now(),
             seconds=seconds,
             complete=not not_run,
             interrupted=stopped == INTERRUPTED or self.asked_to_stop(),
@@ -276,15 +273,15 @@ class Suite:
 
 def write_result(folder: Path, result: PairResult) -> None:
     """Write a pair's result into its folder. Raises OSError that names a file which cannot be written."""
-    write(folder / RESULTS, result.model_dump_json(indent=1))
-    write((folder / RESULTS).with_suffix(".md"), pair_markdown(result))
+    journal.write(folder / RESULTS, result.model_dump_json(indent=1))
+    journal.write((folder / RESULTS).with_suffix(".md"), pair_markdown(result))
 
 
 def write_summary(folder: Path, summary: Summary) -> None:
     """Raises OSError that names a file which cannot be written."""
-    write(folder / "summary.json", summary.model_dump_json(indent=1))
-    write(folder / "summary.md", summary_markdown(summary))
-    write(folder / "summary.csv", summary_csv(summary))
+    journal.write(folder / "summary.json", summary.model_dump_json(indent=1))
+    journal.write(folder / "summary.md", summary_markdown(summary))
+    journal.write(folder / "summary.csv", summary_csv(summary))
 
 
 def open_suite(
@@ -322,11 +319,10 @@ def open_suite(
     about = manifest.collect([*map(str, targets)], options.told(), sources, seed, machine)
     done, about = resume.go_on(folder, about, say) if options.resume else ([], about)
     journal.keep(folder, done)  # before the manifest, which says that all results are of these sources
-    write(folder / "manifest.json", about.model_dump_json(indent=1))
+    journal.write(folder / "manifest.json", about.model_dump_json(indent=1))
     peaks = peaks_for_run(ROOT, options.artifacts_dir, folder, machine, found, say, deadline, options.survey)
-    suite = Suite(options, pairs, folder, machine, device, uuid, peaks, seed, show, about, done, deadline)
-    suite.best_pace_us = found["best_pace_us"]
-    return suite
+    pace_us = found["best_pace_us"]
+    return Suite(options, pairs, folder, machine, device, uuid, peaks, seed, show, about, done, deadline, pace_us)
 
 
 def _files(pair: Pair) -> list[Path]:

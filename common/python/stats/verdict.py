@@ -232,8 +232,7 @@ def _pair_row(result: PairResult) -> None:
     if own is None:
         return
     baseline = result.baseline
-    bad_baseline = baseline is not None and (baseline.status == "failed" or baseline.verdict == "invalid")
-    speaks = baseline if baseline is not None and bad_baseline else own
+    speaks = baseline if baseline and (baseline.status == "failed" or baseline.verdict == "invalid") else own
     if result.status != "failed":
         result.status = "failed" if own.status == "failed" else speaks.status
         result.verdict = "invalid" if speaks.verdict == "invalid" else own.verdict

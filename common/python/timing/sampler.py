@@ -73,7 +73,9 @@ class Sampler:
                 prep.at(name, "warm-up")
                 shortest = min(shortest, self.step_us(prep, name))
             passed += 1
-        return self._steps(prep, shortest)
+        if shortest >= SHORT_US or prep.workload.mutates:  # several steps would not match the reference of one
+            return 1
+        return min(MOST_STEPS, int(SHORT_US / max(shortest, 0.5)) + 1)
 
     def _first_us(self, prep: Preparation, name: str) -> float:
         prep.at(name, "warm-up")
@@ -81,12 +83,6 @@ class Sampler:
         if us >= (LONG_ON_DEVICE_US if self.on_device() else LONG_US):
             self.long[name] = us
         return us
-
-    def _steps(self, prep: Preparation, shortest_us: float) -> int:
-        """How many steps a sample must hold."""
-        if shortest_us >= SHORT_US or prep.workload.mutates:  # several steps would not match the reference of one
-            return 1
-        return min(MOST_STEPS, int(SHORT_US / max(shortest_us, 0.5)) + 1)
 
     def step_us(self, prep: Preparation, name: str, step: Step | None = None) -> float:
         """The time of one step on the workload's clock; a `step` that is given is called exactly once."""
