@@ -10,7 +10,7 @@ import pytest
 from small_tree import Done, Tree, assert_usage, cli, doing
 from synthetic_run import program
 
-from common.python.base.results import PairResult, Summary
+from common.python.base.results import Summary
 from common.python.corpus.discovery import pairs_in
 from common.python.corpus.targets import Folder
 from common.python.regress import against
@@ -29,11 +29,6 @@ def python(folder: Path, body: str) -> str:
 def run(tree: Tree, interpreter: str, *words: str) -> Done:
     place = ("--root", tree.root, "--artifacts-dir", tree.artifacts)
     return cli("run", *place, "ch01:x", *LIMITED, *words, "--against-python", interpreter)
-
-
-def newest(tree: Tree) -> PairResult:
-    (pair,) = Summary.model_validate_json(max(tree.artifacts.glob("2*/summary.json")).read_text()).pairs
-    return pair
 
 
 def test_a_rung_that_is_slower_there_is_faster_here(tree: Tree, tmp_path: Path) -> None:
@@ -55,7 +50,7 @@ def test_a_rung_that_is_slower_there_is_faster_here(tree: Tree, tmp_path: Path) 
         if done.returncode == 3 and all(word in done.stdout for word in told):
             break
     assert (done.returncode, [word for word in told if word not in done.stdout]) == (3, []), done.stdout + done.stderr
-    pair = newest(tree)
+    (pair,) = Summary.model_validate_json(max(tree.artifacts.glob("2*/summary.json")).read_text()).pairs
     rows = {row.label: row for row in pair.variants}
     own, ref = rows["optimized"], rows["optimized@python"]
     assert (ref.name, ref.role) == ("optimized_x@python", "ref")

@@ -30,6 +30,7 @@ from common.python.peaks.store import Peak, Survey, peaks_of, versions
 from common.python.stats.verdict import judge
 
 ROOT = Path(__file__).resolve().parents[2]
+README = "# Chapter\n\n<!-- results:begin -->\nold\n<!-- results:end -->\n"
 STARTED = "2026-01-02T03:04:05+00:00"
 
 
@@ -47,6 +48,11 @@ def program(path: Path, text: str) -> Path:
     path.write_text(text)
     path.chmod(0o755)
     return path
+
+
+def chapter(root: Path) -> Path:
+    """Chapter 7, with a README that has a place for its results."""
+    return written(root / "ch07", {"README.md": README})
 
 
 def git(root: Path, *words: str) -> str:
@@ -172,6 +178,10 @@ def pair(us: Mapping[str, float], name: str = "copy", **facts: Any) -> PairResul
         "blocks": blocks(timed, **facts.pop("plan", {})),
     }
     return judge(PairResult.model_validate(known | facts), PEAKS)
+
+
+def sound(optimized: float = 50.0, baseline: float = 100.0, **facts: Any) -> PairResult:
+    return pair({"baseline": baseline, "optimized": optimized}, **facts)
 
 
 def refused(status: str, name: str, reason: str, **facts: Any) -> PairResult:

@@ -8,13 +8,11 @@ from typing import Any
 
 import pytest
 from small_tree import cli
-from synthetic_run import manifest, pair, refused, write_run
+from synthetic_run import chapter, manifest, refused, sound, write_run
 
 from common.python.base.results import PairResult
 from common.python.regress import expectations
 from tools.analysis.analyze_expectations import analyze
-
-README = "# Chapter\n\n<!-- results:begin -->\n<!-- results:end -->\n"
 
 
 @dataclass
@@ -31,9 +29,6 @@ class Place:
     def kept(self) -> Path:
         return self.root / "ch07" / "expectations_h200.json"
 
-    def pair(self, optimized: float = 50.0, baseline: float = 100.0, **facts: Any) -> PairResult:
-        return pair({"baseline": baseline, "optimized": optimized}, **facts)
-
     def run(self, day: int, *pairs: PairResult, **facts: Any) -> Path:
         return write_run(self.artifacts / f"202601{day:02}T000000.000000Z", pairs, manifest(**facts))
 
@@ -49,8 +44,7 @@ class Place:
 @pytest.fixture
 def place(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Place:
     monkeypatch.delenv("GITHUB_STEP_SUMMARY", raising=False)  # the page of the job that tests
-    (tmp_path / "ch07").mkdir()
-    (tmp_path / "ch07" / "README.md").write_text(README)
+    chapter(tmp_path)
     return Place(tmp_path)
 
 
@@ -58,7 +52,7 @@ def place(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Place:
 def settled(place: Place) -> Place:
     """With the expectations of three runs, whose speedups are 2.000, 2.016 and 2.008."""
     for day, optimized in ((1, 50.0), (2, 49.6), (3, 49.8)):
-        place.run(day, place.pair(optimized))
+        place.run(day, sound(optimized))
     code, out, err = place.analyze("--update")
     assert (code, err) == (0, [])
     assert out[-3:-1] == ["wrote ch07/expectations_h200.json", "wrote ch07/README.md"]
@@ -71,7 +65,7 @@ def test_an_update_keeps_the_median_of_three_and_the_next_run_is_held_against_it
     assert one.runs == 3
     assert one.result.variants[1].device.median == pytest.approx(49.8, rel=1e-3)
     assert "2.01x" in (settled.root / "ch07" / "README.md").read_text()
-    settled.run(4, settled.pair(49.8))
+    settled.run(4, sound(49.8))
     code, out, err = settled.analyze()
     assert (code, err) == (0, [])
     assert out == [
@@ -81,7 +75,7 @@ def test_an_update_keeps_the_median_of_three_and_the_next_run_is_held_against_it
 
 
 def test_a_regression_exits_with_3_where_it_was_asked_for_and_is_in_the_csv(settled: Place) -> None:
-    settled.run(4, settled.pair(60.0), refused("failed", "crash", "segfault"))
+    settled.run(4, sound(60.0), refused("failed", "crash", "segfault"))
     table = settled.root / "reports" / "proof.csv"
     before = settled.files()
     for words, code in (
@@ -104,9 +98,9 @@ def test_a_regression_exits_with_3_where_it_was_asked_for_and_is_in_the_csv(sett
 
 
 def test_fewer_than_three_runs_are_refused_with_how_many_are_found(place: Place) -> None:
-    place.run(1, place.pair(40.0), sources={"common/x.py": "1"})
-    place.run(2, place.pair())
-    place.run(3, place.pair(52.0))
+    place.run(1, sound(40.0), sources={"common/x.py": "1"})
+    place.run(2, sound())
+    place.run(3, sound(52.0))
     before = place.files()
     code, _, err = place.analyze("--update")
     assert code == 2
@@ -120,7 +114,7 @@ def test_fewer_than_three_runs_are_refused_with_how_many_are_found(place: Place)
     assert out[-1].endswith("the median of 2")
     assert expectations.read(place.kept).pairs["copy"].runs == 2
     assert "Provisional: each is of fewer than 3 runs." in (place.root / "ch07" / "README.md").read_text()
-    place.run(4, place.pair(60.0))
+    place.run(4, sound(60.0))
     code, out, _ = place.analyze("--fail-on", "regressed")
     assert code == 0
     assert out[0].startswith("ch07:copy  inconclusive")
@@ -130,7 +124,7 @@ def test_fewer_than_three_runs_are_refused_with_how_many_are_found(place: Place)
 def test_pairs_that_are_not_sound_are_told_of_and_stay_as_they_were(settled: Place) -> None:
     before = settled.files()
     for day in (4, 5, 6):
-        settled.run(day, settled.pair(100.0), git_commit="new")
+        settled.run(day, sound(100.0), git_commit="new")
     for folder in sorted(settled.artifacts.iterdir())[:3]:
         shutil.rmtree(folder)
     code, _, err = settled.analyze("--update")

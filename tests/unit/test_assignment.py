@@ -8,7 +8,7 @@ import pytest
 from synthetic_run import ROOT, host
 
 from common.python.base.machine import Gpu
-from common.python.corpus.discovery import Pair, find_pairs
+from common.python.corpus.discovery import find_pairs
 from common.python.cuda import CudaError
 from common.python.run.variant_status import compile_cuda
 from common.python.workers.launch import ONE_HOST, Launch
@@ -33,14 +33,10 @@ def asked(monkeypatch: pytest.MonkeyPatch) -> dict[str, str]:
     return archs
 
 
-def pairs() -> list[Pair]:
-    return [pair for pair in find_pairs(ROOT) if pair.key in KEYS]
-
-
 def ahead(*sms: int, launch: Launch = ONE_HOST) -> None:
     """Compile ahead on a machine with such GPUs."""
     gpus = [Gpu("a GPU", f"GPU-{sm}", sm, 80.0) for sm in sms]
-    compile_cuda(pairs(), host(*gpus), bool(gpus), launch, math.inf)
+    compile_cuda([pair for pair in find_pairs(ROOT) if pair.key in KEYS], host(*gpus), bool(gpus), launch, math.inf)
 
 
 @pytest.mark.parametrize(("sm", "arch"), [(90, "sm_90a"), (86, "sm_86")])

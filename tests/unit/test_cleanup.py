@@ -2,15 +2,14 @@
 
 import importlib.util
 import os
-import subprocess
 import sys
 from collections.abc import Iterator
 from pathlib import Path
 from types import ModuleType
 
 import pytest
+from synthetic_run import ROOT, git, written
 
-SCRIPT = Path(__file__).resolve().parents[2] / "cleanup.py"
 MADE = (
     *("artifacts/20260101T000000.000000Z/summary.json", "artifacts/20260102T000000.000000Z/summary.json"),
     *("artifacts/peaks/GPU-1.json", "build/cuda/x.so", "dist/x.whl", "reports/x.html", ".pytest_cache/x"),
@@ -21,7 +20,7 @@ OURS = ("README.md", "ch07/baseline_x.py", ".venv/lib/__pycache__/x.pyc", ".git_
 
 @pytest.fixture(scope="module")
 def cleanup() -> ModuleType:
-    spec = importlib.util.spec_from_file_location("cleanup", SCRIPT)
+    spec = importlib.util.spec_from_file_location("cleanup", ROOT / "cleanup.py")
     module = importlib.util.module_from_spec(spec)
     sys.modules["cleanup"] = module
     spec.loader.exec_module(module)
@@ -31,10 +30,7 @@ def cleanup() -> ModuleType:
 @pytest.fixture
 def root(tmp_path: Path, cleanup: ModuleType, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
     """A tree with everything in it, in which no harness runs, and a temporary folder of its own."""
-    for name in (*MADE, *OURS):
-        path = tmp_path / "tree" / name
-        path.parent.mkdir(parents=True, exist_ok=True)
-        path.write_text("x" * 5000)
+    written(tmp_path / "tree", dict.fromkeys((*MADE, *OURS), "x" * 5000))
     (tmp_path / "tmp").mkdir()
     monkeypatch.setattr("tempfile.tempdir", str(tmp_path / "tmp"))
     monkeypatch.setattr(cleanup, "first_start", lambda: None)
@@ -96,8 +92,8 @@ def test_the_newest_runs_and_the_peaks_may_stay(cleanup: ModuleType, root: Path)
 
 @pytest.mark.parametrize("above", [".", ".."])
 def test_what_git_tracks_stays(above: str, cleanup: ModuleType, root: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    for words in (["init", "-q"], ["add", "-f", str(root / "build/cuda"), str(root / MADE[0])]):
-        subprocess.run(["git", "-C", str(root / above), *words], check=True, capture_output=True)
+    git(root / above, "init", "-q")
+    git(root / above, "add", "-f", str(root / "build/cuda"), str(root / MADE[0]))
     assert cleanup.main(["--yes"], root) == 0
     kept = {name for name in MADE if name.startswith(("artifacts", "build"))}
     assert left(root) == kept
@@ -106,8 +102,7 @@ def test_what_git_tracks_stays(above: str, cleanup: ModuleType, root: Path, caps
 
 def test_links_are_neither_followed_nor_removed_from_afar(cleanup: ModuleType, root: Path) -> None:
     precious = root.parent / "precious"
-    (precious / "__pycache__").mkdir(parents=True)
-    (precious / "file").write_text("x")
+    written(precious, {"file": "x", "__pycache__/x.pyc": "x"})
     for name in ("dist", "build"):
         cleanup.remove(root / name)
     (root / "build").symlink_to(precious)  # where a generated folder should be

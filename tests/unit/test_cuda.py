@@ -7,6 +7,7 @@ from types import SimpleNamespace
 
 import pytest
 import torch
+from synthetic_run import program, written
 
 from common.python import cuda
 from common.python.base.toolkit import find_header, find_nvcc, find_program, nvcc_version
@@ -147,8 +148,7 @@ def test_the_compiler_named_in_the_environment_comes_first_then_the_path_then_th
 ) -> None:
     files = [tmp_path / name for name in ("named/nvcc", "named/ncu", "bin/nvcc", "home/bin/nvcc")]
     for file in files:
-        file.parent.mkdir(parents=True, exist_ok=True)
-        file.touch(mode=0o755)
+        program(file, "")
     monkeypatch.setenv("NVCC", str(tmp_path / "missing"))
     monkeypatch.setenv("PATH", str(tmp_path / "bin"))
     monkeypatch.setenv("CUDA_HOME", str(tmp_path / "home"))
@@ -164,13 +164,11 @@ def test_the_compiler_named_in_the_environment_comes_first_then_the_path_then_th
 
 
 def test_the_headers_of_the_cutlass_wheel_are_found(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    header = tmp_path / "cutlass_library" / "source" / "include" / "cutlass" / "for_a_test.h"
-    header.parent.mkdir(parents=True)
-    header.touch()
-    (tmp_path / "cutlass_library" / "__init__.py").touch()
+    header = "cutlass_library/source/include/cutlass/for_a_test.h"
+    written(tmp_path, {header: "", "cutlass_library/__init__.py": ""})
     assert find_header("cutlass/for_a_test.h") is None
     monkeypatch.syspath_prepend(tmp_path)
-    assert find_header("cutlass/for_a_test.h") == header
+    assert find_header("cutlass/for_a_test.h") == tmp_path / header
 
 
 @needs_nvcc

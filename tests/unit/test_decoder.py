@@ -25,10 +25,6 @@ def drawn(shape: Shape, folder: Path, seed: int = 0) -> tuple[Weights, Tensor, T
     return weights, tokens, positions, torch.stack([hidden_states(weights, shape, row) for row in tokens])
 
 
-def same(a: Tensor, b: Tensor) -> None:
-    torch.testing.assert_close(a, b, rtol=1e-5, atol=1e-5)  # angles are float32 on one side, float64 on the other
-
-
 def test_a_shared_page_is_read_by_both_that_name_it(tmp_path: Path) -> None:
     weights, tokens, positions, _ = drawn(GROUPED, tmp_path)
     tokens[1, :6] = tokens[0, :6]
@@ -38,7 +34,8 @@ def test_a_shared_page_is_read_by_both_that_name_it(tmp_path: Path) -> None:
     rest = slice(6, LENGTH)
     attend = continuing_pages(pool, table, positions[:2, rest])
     found = forward(weights, GROUPED, tokens[:2, rest], positions[:2, rest], attend)
-    same(found, torch.stack([hidden_states(weights, GROUPED, row)[rest] for row in tokens[:2]]))
+    wanted = torch.stack([hidden_states(weights, GROUPED, row)[rest] for row in tokens[:2]])
+    torch.testing.assert_close(found, wanted, rtol=1e-5, atol=1e-5)  # angles are float32 here, float64 there
 
 
 def test_the_reference_sees_each_earlier_token_and_no_later_one(tmp_path: Path) -> None:

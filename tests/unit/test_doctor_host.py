@@ -81,9 +81,7 @@ def test_little_room_is_poor(process: SimpleNamespace, missing: int, state: str,
 
 
 def test_a_machine_that_says_nothing_is_unknown_and_never_an_error(tmp_path: Path) -> None:
-    (tmp_path / "proc").mkdir()
-    (tmp_path / "proc/meminfo").write_text(BARE["proc/meminfo"])
-    findings = examine_host(tmp_path)
+    findings = examine_host(written(tmp_path, {"proc/meminfo": BARE["proc/meminfo"]}))
     assert [finding.name for finding in findings] == [check.name for check in (*HOST, *LIMITS, COUNTERS)]
     read = [finding for finding in findings if finding.area != "limits"]
     assert {finding.name for finding in read if finding.state != "unknown"} == {"CPU cores", "memory"}

@@ -112,11 +112,7 @@ def test_a_page_is_short_enough_to_be_read(name: str) -> None:
 @pytest.mark.parametrize("chapter", CHAPTERS, ids=lambda path: path.parent.name)
 def test_a_chapter_has_all_of_its_parts(chapter: Path) -> None:
     names = {pair.name for pair in pairs_in(Folder(chapter.parent, chapter.parent.name))}
-    assert missing_parts(chapter.read_text(), names) == []
-
-
-def missing_parts(text: str, names: set[str]) -> list[str]:
-    """What a chapter's README lacks of the parts that each must have; `names` are those of its pairs."""
+    text = chapter.read_text()
     opening, *parts = re.split(r"^## ", text, flags=re.MULTILINE)
     sections = {re.sub(r"^\d+\. ", "", head): body for head, _, body in (part.partition("\n") for part in parts)}
     first = [paragraph for paragraph in re.split(r"\n\n", opening) if READ_FIRST.search(paragraph)]
@@ -137,7 +133,7 @@ def missing_parts(text: str, names: set[str]) -> list[str]:
         and "benchmark_cli" in sections["Exercises"],
         "no pair that is there among those to come": not listed & names,
     }
-    return [part for part, found in there.items() if not found]
+    assert [part for part, found in there.items() if not found] == []
 
 
 @pytest.mark.parametrize("document", DOCUMENTS, ids=lambda path: str(path.relative_to(ROOT)))
@@ -164,11 +160,14 @@ def test_every_test_of_the_threat_model_exists() -> None:
 
 def test_every_symptom_is_in_the_tools_own_words() -> None:
     """Between dots, which stand for what varies, each is a piece of a string in the code or what `needs` says."""
+    here = host(Gpu("an RTX 3060", "GPU-1", 86, 12.0))
+    wants = Requirements(targets=("sm_90a",), gpus=1), Requirements(modules=("liger_kernel_that_is_not",))
+    lacking = [*unmet(Requirements(gpus=1), host()), *unmet(wants[0], here), *unmet(wants[1], here)]
     said = [
         *strings(),
         (ROOT / "setup.sh").read_text(),
         (ROOT / "pyproject.toml").read_text(),
-        *lacking(),
+        *(text.removesuffix("_that_is_not") for text in lacking),
         complaint(FORBIDDEN, 1) or "",
     ]
     symptoms = [piece for row in rows(section(GUIDE, "Troubleshooting")) for piece in re.findall(r"`([^`]+)`", row[0])]
@@ -187,13 +186,6 @@ def strings() -> Iterator[str]:
                 aside.add(node.value)
             elif isinstance(node, ast.Constant) and isinstance(node.value, str) and node not in aside:
                 yield node.value
-
-
-def lacking() -> list[str]:
-    here = host(Gpu("an RTX 3060", "GPU-1", 86, 12.0))
-    wants = Requirements(targets=("sm_90a",), gpus=1), Requirements(modules=("liger_kernel_that_is_not",))
-    told = [*unmet(Requirements(gpus=1), host()), *unmet(wants[0], here), *unmet(wants[1], here)]
-    return [text.removesuffix("_that_is_not") for text in told]
 
 
 def options(command: Any) -> set[str]:

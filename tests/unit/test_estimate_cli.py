@@ -13,22 +13,19 @@ from common.python.peaks import store as peak_store
 H200 = ["--gpu", "H200"]
 
 
-def run(*words: str) -> tuple[int, str, str]:
+def run(*words: str) -> str:
     done = cli("estimate", *words)
-    return done.returncode, done.stdout, done.stderr
+    assert (done.returncode, done.stderr) == (0, "")
+    return done.stdout
 
 
 def shown(*words: str) -> str:
     """The table, each run of blanks and borders as one blank."""
-    code, out, err = run(*words)
-    assert (code, err) == (0, "")
-    return " ".join(out.replace("│", " ").split())
+    return " ".join(run(*words).replace("│", " ").split())
 
 
 def found(*words: str) -> dict:
-    code, out, err = run(*words, "--json")
-    assert (code, err) == (0, "")
-    return json.loads(out)
+    return json.loads(run(*words, "--json"))
 
 
 def test_the_table_says_in_plain_words_what_bounds_what() -> None:

@@ -9,7 +9,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from synthetic_run import ROOT, blocks, manifest, pair, refused, write_run
+from synthetic_run import ROOT, blocks, manifest, pair, refused, sound, write_run
 
 from common.python.base.machine import Gpu
 from common.python.base.results import CONTROL, Block, Interval, Manifest, PairResult
@@ -20,10 +20,6 @@ from common.python.report.artifacts import read_run
 from common.python.stats.intervals import interval
 
 NAMES = ("baseline_copy", "optimized_copy", CONTROL)
-
-
-def sound(optimized: float = 50.0, baseline: float = 100.0, **facts: Any) -> PairResult:
-    return pair({"baseline": baseline, "optimized": optimized}, **facts)
 
 
 def expect(*results: PairResult, about: Manifest | None = None) -> Expectation:

@@ -7,17 +7,13 @@ from typing import Any
 
 import numpy as np
 import pytest
-from synthetic_run import ROOT, STARTED, blocks, manifest, pair, refused, write_run
+from synthetic_run import ROOT, STARTED, blocks, manifest, pair, refused, sound, write_run
 
 from common.python.base.results import Interval, Manifest, PairResult, Proof, Telemetry
 from common.python.regress.runs import alike, choose, doubt, made_of, over_runs, run_folders, where_further
 from common.python.report.artifacts import followed, mark_latest, read_run
 
-TWO = {"baseline": 100.0, "optimized": 50.0}
-
-
-def sound(optimized: float = 50.0, **facts: Any) -> PairResult:
-    return pair({"baseline": 100.0, "optimized": optimized}, **facts)
+WIDE = {"baseline": 100.0, "optimized": 50.0, "optimized__wide": 40.0}
 
 
 def runs_of(tmp_path: Path, *pairs: PairResult | list[PairResult], about: Manifest | None = None) -> list[Path]:
@@ -66,7 +62,7 @@ def test_runs_are_alike_if_their_sources_and_environment_are(
 
 
 def test_a_run_of_other_files_of_a_pair_is_left_out_for_that_pair_alone(tmp_path: Path) -> None:
-    other = pair({"baseline": 100.0, "optimized": 50.0}, name="other")
+    other = sound(name="other")
     files = {f"ch07/{role}_{name}.py": "2" for role in ("baseline", "optimized") for name in ("copy", "other")}
     files |= {"common/x.py": "1", "ch07/optimized_copy.cu": "3"}
     folders = [tmp_path / f"2026010{day}T000000.000000Z" for day in range(1, 5)]
@@ -113,7 +109,7 @@ OFF = Interval(ratio=2.0, low=1.99, high=2.01, rounds=4)
         (lambda: refused("unsupported", "copy", "needs sm_100"), "it is unsupported: needs sm_100"),
         (lambda: sound(control_us=150.0), "it is too noisy, not"),
         (
-            lambda: pair(TWO | {"optimized__wide": 40.0}, rows={"optimized__wide": FAILED}),
+            lambda: pair(WIDE, rows={"optimized__wide": FAILED}),
             "it failed: optimized_copy__wide: segfault",
         ),
         (lambda: sound(device="cpu"), "it was measured on the CPU"),
@@ -180,9 +176,8 @@ def test_the_interval_of_a_time_is_where_a_further_runs_lies() -> None:
 
 def test_a_pair_needs_three_sound_runs_or_the_word_provisional(tmp_path: Path) -> None:
     contended = with_telemetry(Telemetry(other_processes=2))
-    wide = pair({"baseline": 100.0, "optimized": 50.0, "optimized__wide": 40.0}, name="wide")
-    narrow = pair(TWO, name="wide")
-    nights = [[sound(), narrow], [contended, wide], [sound(), wide], [sound(), wide]]
+    wide = pair(WIDE, name="wide")
+    nights = [[sound(), sound(name="wide")], [contended, wide], [sound(), wide], [sound(), wide]]
     folders = runs_of(tmp_path, *nights)
     runs = [read_run(folder) for folder in folders]
     chosen, told = choose(runs, ROOT, provisional=False)

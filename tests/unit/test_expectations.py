@@ -6,7 +6,7 @@ import json
 from pathlib import Path
 
 import pytest
-from synthetic_run import ROOT, STARTED, manifest, pair
+from synthetic_run import README, ROOT, STARTED, chapter, manifest, pair
 
 from common.python.base.results import Manifest
 from common.python.regress import expectations
@@ -14,18 +14,10 @@ from common.python.regress.check import FIELDS, Held, Status, counts, hold, proo
 from common.python.regress.expectations import Expectation
 from common.python.regress.runs import made_of
 
-README = "# Chapter\n\n<!-- results:begin -->\nold\n<!-- results:end -->\n"
-
 
 def expected(name: str = "copy", runs: int = 3, optimized: float = 40.0, about: Manifest | None = None) -> Expectation:
     found = pair({"baseline": 100.0, "optimized": optimized, "peer__lib": 50.0}, name=name, log="noise")
     return made_of([(found, about or manifest())] * runs, ROOT)
-
-
-def chapter(root: Path) -> Path:
-    (root / "ch07").mkdir()
-    (root / "ch07" / "README.md").write_text(README)
-    return root / "ch07"
 
 
 def test_an_expectation_is_kept_under_its_gpu_with_what_it_depends_on_and_shown_in_the_readme(tmp_path: Path) -> None:
@@ -127,15 +119,11 @@ def test_all_tables_are_written_anew_of_what_is_kept_with_the_mechanism_of_each_
 US = {"baseline": 100.0, "optimized": 50.0, "peer__lib": 55.0}
 
 
-def lines(*rows: Held) -> list[dict[str, str]]:
-    text = proof_csv(rows, manifest())
-    assert text.count("\n") == len(rows) + 1
-    return list(csv.DictReader(io.StringIO(text)))
-
-
 def test_a_line_has_the_status_and_both_sides_of_everything() -> None:
     then = made_of([(pair(US), manifest(git_commit="old", started="2025"))] * 3, ROOT)
-    (line,) = lines(hold(pair({**US, "optimized": 52.0}), then, manifest(versions={"torch": "9"})))
+    text = proof_csv([hold(pair({**US, "optimized": 52.0}), then, manifest(versions={"torch": "9"}))], manifest())
+    assert text.count("\n") == 2
+    (line,) = csv.DictReader(io.StringIO(text))
     assert tuple(line) == FIELDS
     assert [line[name] for name in ("chapter", "pair", "status", "gpu", "size", "clock", "goal", "variant")] == [
         *("ch07", "copy", "inconclusive", "NVIDIA H200", "bench", "device", "speed", "optimized_copy")

@@ -58,10 +58,11 @@ READERS = {
 }
 
 
-def run_folder(folder: Path) -> Path:
+@pytest.fixture
+def run(tmp_path: Path) -> Path:
     """A small run, with all that is ever read back of one."""
     pairs = [pair({"baseline": 400.0, "optimized": 50.0}, plan={"rounds": 3, "a_round": 1})]
-    write_run(folder, pairs)
+    folder = write_run(tmp_path / "run", pairs)
     line = {"pair": "ch07:copy", "status": "measured", "verdict": "faster", "folder": "ch07_copy"}
     (folder / "journal.jsonl").write_text(json.dumps(line) + "\n")
     about = summary(pairs).manifest
@@ -69,11 +70,6 @@ def run_folder(folder: Path) -> Path:
     expectations = Expectations(schema_version=2, gpu="NVIDIA H200", pairs={"copy": made_of([(pairs[0], about)], ROOT)})
     (folder / "expectations_h200.json").write_text(expectations.model_dump_json())
     return folder
-
-
-@pytest.fixture
-def run(tmp_path: Path) -> Path:
-    return run_folder(tmp_path / "run")
 
 
 def assert_one_line(message: str) -> None:

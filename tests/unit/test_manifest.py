@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 from fake_nvml import UUIDS, FakeNvml, refuse
-from synthetic_run import git, written
+from synthetic_run import git, program, written
 
 from common.python.base import manifest
 from common.python.base.machine import host_memory, machine, usable_cores, visible
@@ -180,11 +180,8 @@ def test_the_sources_of_pairs_are_their_files_with_kernels_beside_them_and_the_l
 
 def test_how_gpus_reach_each_other_is_what_nvidia_smi_prints(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("PATH", f"{tmp_path}:/usr/bin:/bin")
-    smi = tmp_path / "nvidia-smi"
-    smi.write_text(
-        "#!/bin/sh\nprintf '\\t\\033[4mGPU0\\tGPU1\\033[0m\\nGPU0\\t X \\tNV18\\n'; test \"$*\" = 'topo -m'\n"
-    )
-    smi.chmod(0o755)
+    text = "#!/bin/sh\nprintf '\\t\\033[4mGPU0\\tGPU1\\033[0m\\nGPU0\\t X \\tNV18\\n'; test \"$*\" = 'topo -m'\n"
+    smi = program(tmp_path / "nvidia-smi", text)
     assert topology() == "\tGPU0\tGPU1\nGPU0\t X \tNV18\n"
     smi.write_text("#!/bin/sh\nexit 1\n")
     assert topology() is None

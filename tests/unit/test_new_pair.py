@@ -7,12 +7,12 @@ from pathlib import Path
 from typing import get_args
 
 import pytest
+from synthetic_run import ROOT, written
 from test_rules import RULES, nothing_is_left_lying
 
 from common.python.corpus.targets import TargetError
 from tools.cli.new_pair import MOST_LETTERS, Kind, plan, write
 
-ROOT = Path(__file__).resolve().parents[2]
 LONGEST = "n" * MOST_LETTERS
 CONFIG = ("--config", str(ROOT / "pyproject.toml"), "--no-cache")
 
@@ -31,8 +31,7 @@ def new(tree: Path, address: str, kind: Kind) -> None:
 @pytest.mark.parametrize("kind", get_args(Kind))
 def test_a_new_pair_keeps_every_rule_of_the_house_but_that_a_kernels_todos_are_left(kind: Kind, tree: Path) -> None:
     new(tree, "ch7:two_words", kind)
-    (tree / "common" / "cuda").mkdir(parents=True)
-    (tree / "common" / "cuda" / "kernel.cuh").touch()
+    written(tree, {"common/cuda/kernel.cuh": ""})
     assert [rule for rule in RULES if rule(tree)] == [nothing_is_left_lying] * (kind == "cuda")
 
 

@@ -36,18 +36,6 @@ def table(*lines: tuple[str, ...], units: tuple[str, ...] = UNITS) -> str:
     return "==PROF== Connected to process 71\n" + "\n".join(quoted) + "\n"
 
 
-def timeline(path: Path, *kernels: str) -> Path:
-    """As `nsys export --type sqlite` is said to make it, not recorded: names are numbers in the table of strings."""
-    with closing(sqlite3.connect(path)) as base, base:
-        base.execute("CREATE TABLE StringIds (id INTEGER PRIMARY KEY, value TEXT)")
-        for number, kernel in enumerate(kernels):
-            if number == 0:
-                base.execute("CREATE TABLE CUPTI_ACTIVITY_KIND_KERNEL (demangledName INTEGER, shortName INTEGER)")
-            base.execute("INSERT INTO StringIds VALUES (?, ?)", (number, kernel))
-            base.execute("INSERT INTO CUPTI_ACTIVITY_KIND_KERNEL VALUES (?, 0)", (number,))
-    return path
-
-
 @dataclass
 class Place:
     """A pair with a result as its session leaves it, and a folder of stand-ins that comes first on the PATH."""
@@ -90,7 +78,13 @@ def place(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Place:
     monkeypatch.setenv("PATH", f"{tmp_path / 'bin'}{os.pathsep}{os.environ['PATH']}")
     found = Place(tmp_path, pair, settings, result)
     (tmp_path / "table.csv").write_text(table(FIRST, SECOND))
-    timeline(tmp_path / "kernels.sqlite", "void tile<1>(float const*, float*)", "copy")
+    # As `nsys export --type sqlite` is said to make it, not recorded: names are numbers in the table of strings.
+    with closing(sqlite3.connect(tmp_path / "kernels.sqlite")) as base, base:
+        base.execute("CREATE TABLE StringIds (id INTEGER PRIMARY KEY, value TEXT)")
+        base.execute("CREATE TABLE CUPTI_ACTIVITY_KIND_KERNEL (demangledName INTEGER, shortName INTEGER)")
+        for number, kernel in enumerate(("void tile<1>(float const*, float*)", "copy")):
+            base.execute("INSERT INTO StringIds VALUES (?, ?)", (number, kernel))
+            base.execute("INSERT INTO CUPTI_ACTIVITY_KIND_KERNEL VALUES (?, 0)", (number,))
     found.tool("ncu", NCU)
     found.tool("nsys", NSYS)
     return found

@@ -8,8 +8,8 @@ import zipfile
 from pathlib import Path
 
 import pytest
+from synthetic_run import ROOT, written
 
-ROOT = Path(__file__).resolve().parents[2]
 PACKAGES = ["benchmark_harness", "common", "tools", *(f"ch{number:02}" for number in range(1, 21))]
 KINDS = {".py", ".cu", ".cuh", ".html", ".json", ".md", ".template", ".xml"}
 
@@ -22,10 +22,7 @@ def wheel(tmp_path_factory: pytest.TempPathFactory) -> zipfile.ZipFile:
         shutil.copytree(ROOT / name, tree / name, ignore=shutil.ignore_patterns("__pycache__"))
     for name in ("pyproject.toml", "README.md", "LICENSE", "MANIFEST.in"):
         shutil.copy(ROOT / name, tree)
-    (tree / "tests" / "unit").mkdir(parents=True)
-    (tree / "tests" / "unit" / "test_x.py").touch()
-    (tree / "artifacts" / "ch07_x").mkdir(parents=True)
-    (tree / "artifacts" / "ch07_x" / "config.json").touch()
+    written(tree, {"tests/unit/test_x.py": "", "artifacts/ch07_x/config.json": ""})
     code = f"from setuptools import build_meta; print(build_meta.build_wheel({str(made)!r}))"
     done = subprocess.run([sys.executable, "-c", code], cwd=tree, capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stderr

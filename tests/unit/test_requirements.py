@@ -5,7 +5,7 @@ import sys
 from pathlib import Path
 
 import pytest
-from synthetic_run import host, program
+from synthetic_run import host, program, written
 
 from common.python import requirements
 from common.python.base.machine import Gpu, Machine
@@ -70,12 +70,9 @@ def test_modules_tools_and_headers_that_exist_are_met(tmp_path: Path, monkeypatc
 def test_looking_for_a_part_of_a_package_does_not_import_the_package(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    (tmp_path / "a_package_to_find").mkdir()
-    (tmp_path / "a_package_to_find" / "__init__.py").write_text("raise RuntimeError")
-    (tmp_path / "a_package_to_find" / "part.py").touch()
+    files = {"__init__.py": "raise RuntimeError", "part.py": "", "deep/part.py": ""}
+    written(tmp_path / "a_package_to_find", files)
     monkeypatch.syspath_prepend(tmp_path)
-    (tmp_path / "a_package_to_find" / "deep").mkdir()
-    (tmp_path / "a_package_to_find" / "deep" / "part.py").touch()
     wanted = ["a_package_to_find.part", "a_package_to_find.deep.part", "a_package_to_find.json"]
     assert unmet(needs(modules=wanted), machine()) == ["needs the module a_package_to_find.json"]
     assert "a_package_to_find" not in sys.modules

@@ -13,7 +13,7 @@ from pathlib import Path
 import pytest
 from fault_suite import with_callers
 from small_tree import Tree, alive, cli, doing, until
-from synthetic_run import ROOT, host, program
+from synthetic_run import ROOT, host, program, written
 
 import tools.testing.sanitize as sanitize
 from common.python.base.machine import Gpu
@@ -111,16 +111,12 @@ def run(faults: Path, stand_in: Path, tmp_path: Path) -> Run:
 
 def pair(root: Path, name: str, kinds: tuple[str, ...], workload: str = "", requires: str = "needs(sm=80)") -> None:
     """A pair of chapter 6 whose variants of these labels are CUDA; its baseline is not."""
-    folder = root / "ch06"
-    folder.mkdir(parents=True, exist_ok=True)
-    (folder / f"baseline_{name}.py").write_text(
-        f'"""It doubles all that it gets."""\nworkload = Workload({workload})\n'
-    )
+    files = {f"baseline_{name}.py": f'"""It doubles all that it gets."""\nworkload = Workload({workload})\n'}
     for kind in kinds:
         stem = f"optimized_{name}" + (f"__{kind}" if kind != "optimized" else "")
         text = f'"""It doubles in CUDA."""\nfrom common.python.cuda import load_cuda\nrequires = {requires}\n'
-        (folder / f"{stem}.py").write_text(text)
-        (folder / f"{stem}.cu").write_text(f"// It doubles.\n__global__ void twice_{kind}() {{}}\n")
+        files |= {f"{stem}.py": text, f"{stem}.cu": f"// It doubles.\n__global__ void twice_{kind}() {{}}\n"}
+    written(root / "ch06", files)
 
 
 @pytest.mark.parametrize(

@@ -25,7 +25,6 @@ from common.python.stats.intervals import (
 )
 
 SESSIONS = 400
-Sessions = Iterator[list[Block]]
 
 
 @dataclass(frozen=True)
@@ -38,8 +37,7 @@ class Machine:
     wander: float = 0.0  # step of a random walk from sample to sample
     spikes: float = 0.0  # share of samples that take 2 to 10 times as long
 
-    def sessions(self, log_ratio: float = 0.0, *, seed: int) -> Sessions:
-        """Sessions as lists of blocks."""
+    def sessions(self, log_ratio: float = 0.0, *, seed: int) -> Iterator[list[Block]]:
         random = np.random.default_rng(seed)
         shape = (SESSIONS, 8, 4, 4)
         total = math.prod(shape[1:])
@@ -51,16 +49,12 @@ class Machine:
         log_time += np.log1p(random.uniform(-self.drift, self.drift, (SESSIONS, 1, 1, 1)) * when / total)
         log_time += random.normal(0, self.wander, (SESSIONS, total)).cumsum(axis=1).reshape(shape)
         log_time += np.where(random.random(shape) < self.spikes, np.log(random.uniform(2, 10, shape)), 0)
-        return _as_blocks(np.exp(log_time), which)
-
-
-def _as_blocks(times: np.ndarray, which: np.ndarray) -> Sessions:
-    for session, variants in zip(times.tolist(), which.tolist()):
-        yield [
-            _block(*zip(("ba"[variant] for variant in order), block), round=index)
-            for index, (blocks, orders) in enumerate(zip(session, variants))
-            for block, order in zip(blocks, orders)
-        ]
+        for session, variants in zip(np.exp(log_time).tolist(), which.tolist()):
+            yield [
+                _block(*zip(("ba"[variant] for variant in order), block), round=index)
+                for index, (blocks, orders) in enumerate(zip(session, variants))
+                for block, order in zip(blocks, orders)
+            ]
 
 
 def _block(*samples: tuple[str, float | None], round: int = 0, discarded: str | None = None) -> Block:
@@ -73,7 +67,7 @@ def _coverage(intervals: list[Interval | None], truth: float = 1.0) -> float:
     return float(np.mean([found is not None and found.low <= truth <= found.high for found in intervals]))
 
 
-def _compared(sessions: Sessions) -> list[Interval | None]:
+def _compared(sessions: Iterator[list[Block]]) -> list[Interval | None]:
     return [compare(blocks, "b", "a", "device") for blocks in sessions]
 
 
