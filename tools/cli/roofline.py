@@ -1,8 +1,8 @@
 """`benchmark_cli roofline`: what physics allows each pair, from its cost and a GPU's peaks; nothing is run or timed."""
 
-import tempfile
 from collections.abc import Sequence
 from pathlib import Path
+from tempfile import TemporaryDirectory
 from typing import Any
 
 import typer
@@ -45,14 +45,13 @@ def costs(root: Path, targets: Sequence[str], size: str = "bench") -> dict[str, 
         modules = {pair.key: pair.baseline_module for pair in pairs if pair.folder.root == place}
         how = {"module": "common.python.verify.cost_audit", "function": "costs"}
         try:
-            with (
-                tempfile.TemporaryDirectory(prefix="benchmark-") as logs,
-                one_worker(place, Path(logs) / "log") as worker,
-            ):
+            with TemporaryDirectory(prefix="benchmark-") as logs, one_worker(place, Path(logs) / "log") as worker:
                 found = worker.call("call", START_LIMIT_S, baselines=list(modules.values()), size=size, **how)
         except WorkerError as error:
             raise ValueError(f"{error.who}: {error.reason}") from error
         told |= {key: found[module] for key, module in modules.items()}
+    without = [pair for pair in pairs if not (pair.folder.path / f"baseline_{pair.name}.py").exists()]
+    told |= {pair.key: f"no baseline_{pair.name}.py" for pair in without}
     return {key: cost if isinstance(cost, str) else [Cost(**phase) for phase in cost] for key, cost in told.items()}
 
 
