@@ -2,6 +2,7 @@
 
 import csv
 import io
+import sys
 from pathlib import Path
 
 import pytest
@@ -53,6 +54,14 @@ def test_a_process_of_ncu_counts_the_pairs_of_a_chapter(tmp_path: Path, monkeypa
     assert [line.split()[1] for line in done.stdout.splitlines()[2:]] == names
     (call,) = (tmp_path / "calls").read_text().splitlines()
     assert [call.count(part) for part in ("--nvtx-include step of", "optimized_strided_copy/", "__tile")] == [4, 1, 0]
+
+
+def test_rows_are_printed_before_the_next_chapter_is_counted(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    counted = counters.count
+    monkeypatch.setattr(counters, "count", lambda *how: counted(*how) if how[1][0].chapter == "ch07" else sys.exit(9))
+    both = page("baseline_transpose", "optimized_transpose")
+    done = run(tmp_path, monkeypatch, both, "ch07:transpose", "ch08:bytes_in_flight")
+    assert (done.returncode, done.stdout.count("_transpose |")) == (9, 2)
 
 
 def test_a_variant_without_counts_is_named_and_others_count(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -3,11 +3,11 @@
     python -m tools.analysis.memory_counters ch07:transpose ch07:strided_copy > table.md
 
 The baseline and the optimized file of each pair step once, at `bench` size with cold caches; a step of several kernels
-is added up. One process steps the pairs of a chapter that follow each other. "needed" is what a pair's cost says. A
-load or a store of a warp is a request, and 32 bytes are a sector: neighbouring lanes need 4 sectors a request for 4
-bytes each, 16 for 16. A bank conflict is a pass over shared memory beyond the fewest that such an access takes; L1 also
-counts delays by other traffic. The metrics are described at https://docs.nvidia.com/nsight-compute/ProfilingGuide. Exit
-codes: 0; 1 a variant could not be counted; 2 usage; 4 there is no ncu or no GPU.
+is added up. One process steps successive pairs of a chapter; their rows are printed when it ends. "needed" is what a
+pair's cost says. A load or a store of a warp is a request, and 32 bytes are a sector: neighbouring lanes need 4 sectors
+a request for 4 bytes each, 16 for 16. A bank conflict is a pass over shared memory beyond the fewest that such an
+access takes; L1 also counts delays by other traffic. Exit codes: 0; 1 a variant could not be counted; 2 usage; 4 there
+is no ncu or no GPU. Metrics: https://docs.nvidia.com/nsight-compute/ProfilingGuide
 """
 
 import math
@@ -66,13 +66,14 @@ def count(program: Path, pairs: list[Pair], log: Path) -> dict[str, pandas.Serie
     return found | {str(name): of_one.sum(skipna=False) for name, of_one in numbers.groupby(marks)}
 
 
-def row(name: str, seen: pandas.Series, cost: Cost | None) -> list[str]:
+def row(name: str, seen: pandas.Series, cost: Cost | None) -> str:
     cells = [name]
     for bytes_, needed in ((seen[READ], cost and cost.read), (seen[WRITTEN], cost and cost.write)):
         known = [f"{needed / 1e6:.1f}", f"{bytes_ / needed:.2f}"] if needed else ["", ""]
         cells += [f"{bytes_ / 1e6:.1f}", *known]
     cells += [f"{seen[SECTORS[op]] / seen[REQUESTS[op]] if seen[REQUESTS[op]] else 0.0:.1f}" for op in ("ld", "st")]
-    return [*cells, f"{seen[PASSES] - seen[FEWEST]:,.0f}", f"{seen[CONFLICTS].sum():,.0f}"]
+    cells += [f"{seen[PASSES] - seen[FEWEST]:,.0f}", f"{seen[CONFLICTS].sum():,.0f}"]
+    return f"| {' | '.join(cells)} |"
 
 
 def counters(
@@ -86,15 +87,14 @@ def counters(
     compile_cuda(pairs, here, True, ONE_HOST, math.inf)  # of one that does not compile, its step says why
     told, code = costs(ROOT, targets), DONE
     needed = {v.name: None if isinstance(cost := told[p.key], str) else total(cost) for p in pairs for v in p.variants}
-    lines = []
+    print(table(HEAD, []), flush=True)
     for _, group in groupby(pairs, lambda pair: pair.key if pair.isolated else pair.chapter):
         for variant, seen in count(program, together := [*group], logs / f"{together[0].name}.log").items():
             if isinstance(seen, str):
                 print(f"{PROGRAM}: {seen}", file=sys.stderr)
                 code = FAILED
             else:
-                lines.append(row(variant, seen, needed[variant]))
-    print(table(HEAD, lines))
+                print(row(variant, seen, needed[variant]), flush=True)
     raise typer.Exit(code)
 
 
