@@ -9,6 +9,7 @@ from torch import Tensor
 
 from common.models.caches import continuing_pages, new_cache, prefilling_pages
 from common.models.decoder import SHAPES, Shape, Weights, draw_weights, forward, greedy
+from common.models.fused_decode import Decoder
 from common.models.lengths import SHAREGPT_ANSWER, length_mix
 from common.models.references import hidden_states, planted
 from common.python.workload import Draw
@@ -74,3 +75,8 @@ def test_a_length_mix_has_its_mean_its_tail_and_its_bounds() -> None:
     assert mix == sorted(mix)
     cut = length_mix(64, 20.0, longest=50, spread=1.0)
     assert (min(cut) >= 1, max(cut)) == (True, 50)
+
+
+def test_a_tensor_of_starts_needs_a_cache(tmp_path: Path) -> None:
+    with pytest.raises(ValueError, match="pass `cache`"):
+        Decoder(drawn(GROUPED, tmp_path)[0], GROUPED, 2, torch.tensor([4, 7]), new=3)
