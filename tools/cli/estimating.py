@@ -14,7 +14,6 @@ from common.python.base.machine import GIB, machine
 from common.python.base.text import counted
 from common.python.corpus.targets import nearest, quoted
 from common.python.estimate.estimate import ARITHMETIC, USABLE, Board, Case, Estimate, Floor, Measured, splits, work
-from common.python.estimate.estimate import estimate as estimated
 from common.python.estimate.model_shapes import SHAPES, Model, model_of, model_of_count
 from common.python.peaks import store
 from common.python.performance_targets import Peaks, datasheet_peaks, peak_text
@@ -45,7 +44,7 @@ def print_estimate(asked: EstimateOptions) -> None:
     rates = {dtype: peak for dtype, peak in peaks.values.items() if dtype in RATES}
     board = Board(name, memory_bytes, peaks.values["hbm"], rates, peaks.source)
     check(case, board, asked.gpus)
-    found = estimated(case, board, asked.gpus, measured_step(asked, case))
+    found = Estimate(case, board, asked.gpus, measured_step(asked, case))
     if asked.as_json:
         typer.echo(json.dumps(vars(found), indent=1, default=asdict))
         return

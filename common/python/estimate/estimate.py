@@ -11,7 +11,6 @@ head among them and the embedding table not, plus attention (Korthikanti et al.,
 
 import math
 from dataclasses import dataclass, replace
-from types import SimpleNamespace
 
 from common.python.estimate.model_shapes import Model
 
@@ -182,37 +181,32 @@ class Measured:
     flops_utilisation: float
 
 
-Estimate = SimpleNamespace  # what `estimate` finds of one case on one board, by name
-
-
-def estimate(case: Case, board: Board, gpus: int | None = None, took: tuple[str, float] | None = None) -> Estimate:
-    """All of it by name, on `gpus` GPUs, or as few as hold it; `took` is a measured phase and its step in seconds.
+class Estimate:
+    """All of one case on one board, on `gpus` GPUs, or as few as hold it; `took` is a phase and its step in seconds.
 
     Bytes, FLOPs, sequences; `held` and `usable` are bytes of each GPU. What no split holds is estimated for the widest.
     The board has a rate for the case's arithmetic.
     """
-    needed = gpus_needed(case, board)
-    gpus = gpus or needed or splits(case.model)[-1]
-    decode = work("decode", case)
-    return Estimate(
-        case=case,
-        board=board,
-        parameters=parameters(case.model),
-        weight_bytes=weight_bytes(case),
-        read_bytes=read_bytes(case),
-        kv_bytes_per_token=kv_bytes_per_token(case),
-        cache_bytes=cache_bytes(case),
-        gpus_needed=needed,  # None: on no number of GPUs over which the heads can be split
-        gpus=gpus,  # that the floors are of
-        held_bytes=held_bytes(case, gpus),
-        usable_bytes=USABLE * board.memory_bytes,
-        decode_flops_per_token=decode.flops / decode.tokens,
-        decode=floor(decode, case, board, gpus),
-        prefill=floor(work("prefill", case), case, board, gpus),
-        ridge_batch=ridge_batch(case, board, gpus),  # at this context
-        ridge_batch_weights=ridge_batch(replace(case, context=0), board, gpus),  # with the weights alone
-        measured=measured(*took, case, board, gpus) if took else None,
-    )
+
+    def __init__(self, case: Case, board: Board, gpus: int | None = None, took: tuple[str, float] | None = None):
+        decode = work("decode", case)
+        self.case = case
+        self.board = board
+        self.parameters = parameters(case.model)
+        self.weight_bytes = weight_bytes(case)
+        self.read_bytes = read_bytes(case)
+        self.kv_bytes_per_token = kv_bytes_per_token(case)
+        self.cache_bytes = cache_bytes(case)
+        self.gpus_needed = gpus_needed(case, board)  # None: on no number of GPUs over which the heads can be split
+        self.gpus = gpus = gpus or self.gpus_needed or splits(case.model)[-1]  # that the floors are of
+        self.held_bytes = held_bytes(case, gpus)
+        self.usable_bytes = USABLE * board.memory_bytes
+        self.decode_flops_per_token = decode.flops / decode.tokens
+        self.decode = floor(decode, case, board, gpus)
+        self.prefill = floor(work("prefill", case), case, board, gpus)
+        self.ridge_batch = ridge_batch(case, board, gpus)  # at this context
+        self.ridge_batch_weights = ridge_batch(replace(case, context=0), board, gpus)  # with the weights alone
+        self.measured = measured(*took, case, board, gpus) if took else None
 
 
 def gpus_needed(case: Case, board: Board) -> int | None:
