@@ -205,7 +205,7 @@ def _peaks(device: str, uuid: str, artifacts_dir: Path) -> Peaks | None:
 @contextmanager
 def _as_found(modules: Mapping[str, ModuleType]) -> Iterator[None]:
     """Modules that can be imported inside; then all that a worker would have taken with it is as it was."""
-    path, frozen = [*sys.path], gc.get_freeze_count()
+    path = [*sys.path]
     sys.modules.update(modules)
     try:
         yield
@@ -213,8 +213,7 @@ def _as_found(modules: Mapping[str, ModuleType]) -> Iterator[None]:
         for name in modules:
             del sys.modules[name]
         sys.path[:] = path
-        if not frozen:
-            gc.unfreeze()  # `proof.preparation.free` froze what was there
+        gc.unfreeze()  # `proof.preparation.free` froze what was there
 
 
 class Here(Worker):

@@ -90,7 +90,7 @@ def test_list_show_and_run_give_json_and_nothing_else(small: Tree) -> None:
     assert f"results: {told['folder']}" in done.stderr
 
 
-def test_roofline_tells_limits_by_a_datasheet_and_of_a_run(small: Tree, tmp_path: Path) -> None:
+def test_roofline_tells_limits_by_a_datasheet_and_of_a_run(small: Tree, tree: Tree, tmp_path: Path) -> None:
     done = cli("roofline", "ch01:doubles", "--gpu", "H200", "--root", small.root)
     assert (done.returncode, done.stderr) == (0, "")
     assert "datasheet of H200" in done.stdout
@@ -99,8 +99,8 @@ def test_roofline_tells_limits_by_a_datasheet_and_of_a_run(small: Tree, tmp_path
     assert "H100 SXM: datasheet of H100 SXM" in cli("roofline", "ch01", "--gpu", "H100", "--root", small.root).stdout
     cli("roofline", "ch01:batch_size", "--gpu", "H200", "--artifacts-dir", tmp_path)
     assert "ch01:batch_size" in (tmp_path / "roofline-H200.svg").read_text()
-    small.file("ch04", "optimized_orphan", Tree.opening("ch04", "orphan", "optimized"))
-    assert "no baseline_orphan.py" in cli("roofline", "ch04:orphan", "--gpu", "H200", "--root", small.root).stdout
+    tree.file("ch04", "optimized_orphan", Tree.opening("ch04", "orphan", "optimized"))
+    assert "no baseline_orphan.py" in cli("roofline", "ch04:orphan", "--gpu", "H200", "--root", tree.root).stdout
     assert_usage(cli("roofline", "ch01", "--gpu", "H2000", "--root", small.root), "H200")
     assert_usage(cli("roofline", "ch01", "--run", small.root), "name no target")
     assert_usage(cli("roofline", "--run", small.root), "summary.json")

@@ -37,7 +37,6 @@ def compared(optimized: Any, **changed: Any) -> Compared:
 
 
 def test_both_are_proven_and_sampled_in_turns_with_a_control() -> None:
-    gc.unfreeze()  # what tests froze when they were collected
     before = ([*sys.path], {*sys.modules})
     found = compared(lambda a: a + a, name="sum of two", cost=Cost(host_bytes=8 * 4096))
     result = found.result
@@ -56,7 +55,6 @@ def test_both_are_proven_and_sampled_in_turns_with_a_control() -> None:
     assert [*sys.path] == before[0]
     assert not any(name.startswith("python.") for name in {*sys.modules} - before[1])
     assert gc.get_freeze_count() == 0
-    gc.freeze()
 
 
 def raises(a: Tensor) -> Tensor:

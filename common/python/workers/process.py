@@ -186,8 +186,9 @@ def end_all(workers: Sequence[Worker]) -> None:
 def _main(connection: Connection, root: str, scratch: str, log: str, state: str, settings: dict[str, Any]) -> None:
     """The worker's life: detach from the terminal, follow the parent into death, answer commands."""
     server: Any = forkserver._forkserver
-    if server._forkserver_alive_fd is not None:  # its end tells the forkserver that the parent is dead: a hung worker
-        os.close(server._forkserver_alive_fd)  # would keep that, and so itself, alive after `kill -9` of the parent
+    # The end of this pipe tells the forkserver that the parent is dead. A hung worker would keep both alive.
+    if server._forkserver_alive_fd is not None:
+        os.close(server._forkserver_alive_fd)
         server._forkserver_alive_fd = None
     split(connection.close, settings["parent"] if settings["fresh"] else None)
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # and forget one that came while it was blocked
