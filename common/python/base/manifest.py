@@ -36,7 +36,7 @@ def collect(
 ) -> Manifest:
     """The manifest of a run that starts now; callers that know the `host` give it."""
     commit, dirty = git_state(ROOT)
-    host, files = host or machine(), [path.resolve() for path in sources]
+    host = host or machine()
     return Manifest(
         started=utc_now(),
         command=list(sys.argv),
@@ -47,7 +47,7 @@ def collect(
         versions={**versions(), "nvcc": nvcc_version()},
         git_commit=commit,
         git_dirty=dirty,
-        sources={str(p.relative_to(ROOT) if p.is_relative_to(ROOT) else p): digest(p) or "" for p in files},
+        sources={_relative(path): digest(path) or "" for path in sources},
         environment=relevant_environment(os.environ),
         seed=seed,
     )
@@ -114,3 +114,8 @@ def version_of(package: str) -> str | None:
         return importlib.metadata.version(package)
     except importlib.metadata.PackageNotFoundError:
         return None
+
+
+def _relative(path: Path) -> str:
+    path = path.resolve()
+    return str(path.relative_to(ROOT)) if path.is_relative_to(ROOT) else str(path)

@@ -255,7 +255,8 @@ class Session:
                 self.result.floor_us = self.pool.start_clocks()
             passes = sampling_plan.warm_passes(plan, self.settings.warmup)
             steps = self.pool.warm(self.roster.with_control(), 0.0 if index else FIRST_WARM_S, passes)
-            self.steps = self.steps if index else steps
+            if index == 0:
+                self.steps = steps
         self._sample(index, plan[index] if plan else None)
         self._prove(self.roster.active(), AFTER)
         if index == 0:
