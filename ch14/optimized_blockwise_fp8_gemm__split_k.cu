@@ -2,6 +2,7 @@
 // targets: sm_90a (wgmma exists on Hopper alone)
 #include <cuda_fp8.h>
 
+#include "grid.cuh"
 #include "stream_k.cuh"
 #include "wgmma.cuh"
 
@@ -9,19 +10,21 @@
 
 constexpr int BLOCK = 128;                // numbers of a row that share a scale; of a weight, by as many outputs
 constexpr int PIECE = 8;                  // numbers of x that a thread casts
-constexpr int TILE_M = 64, TILE_N = 128;  // of the result: one warpgroup's product
-constexpr int THREADS = GROUP_THREADS;
-constexpr int STAGES = 8;                 // 128 KiB of weights on their way to a multiprocessor
+constexpr int TILE_M = 64, TILE_N = 256;  // of the result. Were they narrower, more blocks would load the same tokens
+constexpr int WARPGROUPS = TILE_N / BLOCK;    // warpgroups, each with the outputs that share a scale
+constexpr int THREADS = WARPGROUPS * GROUP_THREADS;
+constexpr int STAGES = 5;  // 160 KiB of weights on their way to a multiprocessor
 
 struct Shared {
   bf16 a[STAGES][TILE_M * ROW];
-  bf16 b[STAGES][TILE_N * ROW];
+  bf16 b[STAGES][WARPGROUPS][BLOCK * ROW];
   Barrier full[STAGES];
 };
 
 // Sixteen threads cast a block of 128 numbers of a row, with the least power of two with which it fits.
 __global__ void cast(const bf16* __restrict__ x, uint2* __restrict__ codes, float* __restrict__ scales, int64_t pieces,
                      int m, int k) {
+  start_next();  // the product may load its first weights meanwhile
   const int64_t piece = int64_t(blockIdx.x) * blockDim.x + threadIdx.x;
   if (piece >= pieces) return;  // whole blocks of numbers, so all or none of their threads
   union {
@@ -59,7 +62,7 @@ __global__ void cast(const bf16* __restrict__ x, uint2* __restrict__ codes, floa
 }
 
 // One tile's row of 128 numbers: four products, each 32 numbers deep, the first of which begins the sums anew.
-__device__ void multiply_row_fp8(float (&part)[TILE_N / 2], const bf16* a, const bf16* b) {
+__device__ void multiply_row_fp8(float (&part)[BLOCK / 2], const bf16* a, const bf16* b) {
   const uint64_t rows = descriptor(a), columns = descriptor(b);
   hold(part);
   fence_products();
@@ -81,9 +84,10 @@ struct Problem {
 };
 
 // Of a step, by the thread's two rows.
-__device__ void load_scales(float (&scale)[2], const Problem& problem, const Cursor& at) {
-  const float of_block = __ldg(problem.b_scales + problem.left(at.tile) / BLOCK * problem.steps.groups + at.group);
-  const int row = problem.top(at.tile) + threadIdx.x / 32 * 16 + threadIdx.x % 32 / 4;
+__device__ void load_scales(float (&scale)[2], const Problem& problem, const Cursor& at, int warpgroup) {
+  const int block = min(problem.left(at.tile) + warpgroup * BLOCK, problem.n - BLOCK) / BLOCK;
+  const float of_block = __ldg(problem.b_scales + block * problem.steps.groups + at.group);
+  const int row = problem.top(at.tile) + threadIdx.x % GROUP_THREADS / 32 * 16 + threadIdx.x % 32 / 4;
 #pragma unroll
   for (int j = 0; j < 2; ++j) {
     const bool inside = row + j * 8 < problem.m;
@@ -92,10 +96,10 @@ __device__ void load_scales(float (&scale)[2], const Problem& problem, const Cur
 }
 
 // A whole tile is stored; of one that blocks share, the last to come adds up what all have left.
-__device__ void finish_tile(float (&sum)[TILE_N / 2], const Problem& problem, int tile, bool whole) {
-  auto& parts = reinterpret_cast<float(&)[1][TILE_N / 8][4]>(sum);
+__device__ void finish_tile(float (&sum)[BLOCK / 2], const Problem& problem, int tile, int warpgroup, bool whole) {
+  auto& parts = reinterpret_cast<float(&)[1][BLOCK / 8][4]>(sum);
   if (whole || add_up<THREADS>(parts, problem.steps, problem.partial, problem.arrived, tile)) {
-    store_sums(sum, problem.out, problem.top(tile), problem.left(tile), problem.m, problem.n);
+    store_sums(sum, problem.out, problem.top(tile), problem.left(tile) + warpgroup * BLOCK, problem.m, problem.n);
   }
   clear(parts);
 }
@@ -106,46 +110,60 @@ __global__ void __launch_bounds__(THREADS, 1)
   Shared& shared = *reinterpret_cast<Shared*>(memory);
   const int groups = problem.steps.groups;
   const int begin = problem.steps.first(blockIdx.x), end = problem.steps.first(blockIdx.x + 1);
-  Cursor ahead(begin, groups);
-  const auto load_next = [&](int stage) {
-    if (ahead.step >= end) return;
+  const int warpgroup = group_of_thread();
+  const auto load_weights = [&](const Cursor& at, int stage) {
     arrive_and_expect(&shared.full[stage], sizeof(shared.a[0]) + sizeof(shared.b[0]));
-    load_box(shared.b[stage], &b, ahead.group * ROW, problem.left(ahead.tile), &shared.full[stage]);
-    load_box(shared.a[stage], &a, ahead.group * ROW, problem.top(ahead.tile), &shared.full[stage]);
-    ahead.advance(groups);
+    load_box(shared.b[stage], &b, at.group * ROW, problem.left(at.tile), &shared.full[stage]);
   };
+  const auto load_tokens = [&](const Cursor& at, int stage) {
+    load_box(shared.a[stage], &a, at.group * ROW, problem.top(at.tile), &shared.full[stage]);
+  };
+  Cursor ahead(begin, groups);
   if (threadIdx.x == 0) {
     for (int stage = 0; stage < STAGES; ++stage) init(&shared.full[stage], 1);
     publish_barriers();
-    for (int stage = 0; stage < STAGES; ++stage) load_next(stage);
+    Cursor of_weights = ahead;
+    for (int stage = 0; stage < STAGES && of_weights.step < end; ++stage, of_weights.advance(groups)) {
+      load_weights(of_weights, stage);
+    }
+  }
+  wait_for_last();  // weights need not wait for the cast
+  if (threadIdx.x == 0) {
+    for (int stage = 0; stage < STAGES && ahead.step < end; ++stage, ahead.advance(groups)) load_tokens(ahead, stage);
   }
   __syncthreads();
 
   Cursor at(begin, groups), next = at;
-  float sum[TILE_N / 2] = {}, of_next[2];
-  load_scales(of_next, problem, next);
+  float sum[BLOCK / 2] = {}, of_next[2];
+  load_scales(of_next, problem, next, warpgroup);
   for (int i = 0; at.step < end; ++i, at.advance(groups)) {
     const float scale[2] = {of_next[0], of_next[1]};
     if (next.step < end - 1) next.advance(groups);
-    load_scales(of_next, problem, next);  // a step ahead: the products must not wait for them
-    float part[TILE_N / 2];
+    load_scales(of_next, problem, next, warpgroup);  // a step ahead: the products must not wait for them
+    float part[BLOCK / 2];
     wait(&shared.full[i % STAGES], i / STAGES % 2);
-    multiply_row_fp8(part, shared.a[i % STAGES], shared.b[i % STAGES]);
+    multiply_row_fp8(part, shared.a[i % STAGES], shared.b[i % STAGES][warpgroup]);
     finish_products(part);
     __syncthreads();  // all warps are done with the stage
-    if (threadIdx.x == 0) load_next(i % STAGES);
+    if (threadIdx.x == 0 && ahead.step < end) {
+      load_weights(ahead, i % STAGES);
+      load_tokens(ahead, i % STAGES);
+      ahead.advance(groups);
+    }
 #pragma unroll
-    for (int j = 0; j < TILE_N / 2; ++j) sum[j] += part[j] * scale[j / 2 % 2];
+    for (int j = 0; j < BLOCK / 2; ++j) sum[j] += part[j] * scale[j / 2 % 2];
     const bool tile_ends = at.group == groups - 1;
-    if (tile_ends || at.step == end - 1) finish_tile(sum, problem, at.tile, tile_ends && at.step - begin >= groups - 1);
+    if (tile_ends || at.step == end - 1) {
+      finish_tile(sum, problem, at.tile, warpgroup, tile_ends && at.step - begin >= groups - 1);
+    }
   }
 }
 
-// `partial` has 2 x 64 x 128 numbers for each of `blocks` blocks, `arrived` one for each 64 x 128 numbers of `out`.
+// `partial` has 2 x 64 x 256 numbers for each of `blocks` blocks, `arrived` one for each 64 x 256 numbers of `out`.
 extern "C" int linear(const __nv_bfloat16* x, const __nv_fp8_e4m3* codes, const float* by_block, __nv_bfloat16* out,
                       __nv_fp8_e4m3* x_codes, float* x_scales, float* partial, int32_t* arrived, int64_t m, int64_t n,
                       int64_t k, int64_t blocks, cudaStream_t stream) {
-  const int64_t tiles_m = ceil_div(m, TILE_M), steps = tiles_m * (n / TILE_N) * (k / BLOCK);
+  const int64_t tiles_m = ceil_div(m, TILE_M), steps = tiles_m * ceil_div(n, TILE_N) * (k / BLOCK);
   if (k % BLOCK || n % BLOCK || blocks < 1 || steps > INT32_MAX) return cudaErrorInvalidValue;
   CUtensorMap map_a, map_b;
   TRY(describe(&map_a, reinterpret_cast<const bf16*>(x_codes), m, k / 2, TILE_M));
@@ -159,6 +177,5 @@ extern "C" int linear(const __nv_bfloat16* x, const __nv_fp8_e4m3* codes, const 
   const int grid = min(blocks, steps);
   const Problem problem{x_scales, by_block, out, reinterpret_cast<float4*>(partial), arrived, int(m), int(n),
                         int(tiles_m), {int(k / BLOCK), int(steps / grid), int(steps % grid)}};
-  product<<<grid, THREADS, BYTES, stream>>>(map_a, map_b, problem);
-  return cudaGetLastError();
+  return launch_early(true, product, dim3(grid), THREADS, BYTES, stream, map_a, map_b, problem);
 }

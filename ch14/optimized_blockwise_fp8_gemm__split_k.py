@@ -10,7 +10,7 @@ from common.python.requirements import needs
 from common.python.workload import Step
 
 requires = needs(targets=["sm_90a"])
-ROWS, COLUMNS = 64, 128  # of the kernel's tiles
+ROWS, COLUMNS = 64, 256  # of the kernel's tiles
 
 
 def prepare(x: Tensor, codes: Tensor, by_block: Tensor) -> Step:
@@ -18,7 +18,7 @@ def prepare(x: Tensor, codes: Tensor, by_block: Tensor) -> Step:
     blocks = torch.cuda.get_device_properties(x.device).multi_processor_count
     out, x_codes = x.new_empty(m, n), torch.empty_like(x, dtype=codes.dtype)
     x_scales, partial = by_block.new_empty(k // BLOCK, m), by_block.new_empty(blocks, 2, ROWS, COLUMNS)
-    arrived = torch.zeros(-(-m // ROWS), n // COLUMNS, dtype=torch.int32, device=x.device)
+    arrived = torch.zeros(-(-m // ROWS), -(-n // COLUMNS), dtype=torch.int32, device=x.device)
 
     def step() -> Tensor:
         linear(x, codes, by_block, out, x_codes, x_scales, partial, arrived, m, n, k, blocks)

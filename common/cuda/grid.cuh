@@ -40,11 +40,18 @@ __device__ inline void wait_for_last() {
 // Launches a kernel that, if `early`, may start before the last one of its stream has ended. In a capture this makes a
 // programmatic edge of the graph.
 template <typename... Parameters, typename... Arguments>
-cudaError_t launch_early(bool early, void (*kernel)(Parameters...), dim3 blocks, int threads, cudaStream_t stream,
-                         Arguments... given) {
+cudaError_t launch_early(bool early, void (*kernel)(Parameters...), dim3 blocks, int threads, size_t shared_bytes,
+                         cudaStream_t stream, Arguments... given) {
   cudaLaunchAttribute attribute = {};
   attribute.id = cudaLaunchAttributeProgrammaticStreamSerialization;
   attribute.val.programmaticStreamSerializationAllowed = 1;
-  const cudaLaunchConfig_t config = {blocks, dim3(threads), 0, stream, &attribute, early ? 1u : 0u};
+  const cudaLaunchConfig_t config = {blocks, dim3(threads), shared_bytes, stream, &attribute, early ? 1u : 0u};
   return cudaLaunchKernelEx(&config, kernel, Parameters(given)...);
+}
+
+// The same without dynamic shared memory.
+template <typename... Parameters, typename... Arguments>
+cudaError_t launch_early(bool early, void (*kernel)(Parameters...), dim3 blocks, int threads, cudaStream_t stream,
+                         Arguments... given) {
+  return launch_early(early, kernel, blocks, threads, size_t(0), stream, given...);
 }
