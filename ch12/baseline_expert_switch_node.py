@@ -19,7 +19,7 @@ def inputs(draw: Draw, layers: int, experts: int, width: int, inner: int) -> Inp
         "router": draw.normal(layers, experts, width, std=width**-0.5) + toward[:, :, None] * x,
         "up": draw.normal(layers, experts, inner, width, std=width**-0.5, dtype=torch.bfloat16),
         # Small enough that what the layers add leaves each planted expert in front.
-        "down": draw.normal(layers, experts, width, inner, std=0.3 * inner**-0.5, dtype=torch.bfloat16),
+        "down": draw.normal(layers, experts, width, inner, std=0.1 * inner**-0.5, dtype=torch.bfloat16),
     }
 
 
@@ -35,9 +35,9 @@ workload = Workload(
     reference=reference,
     # In each layer one expert's weights, and the router's; no other expert is touched.
     cost=lambda layers, experts, width, inner: Cost(read=layers * width * (4 * inner + 4 * experts), write=4 * width),
-    # An expert has 134 MB, so that each layer's weights come from memory; 2.1 GB in all.
+    # Layers as narrow as Qwen3-30B-A3B's. A step reads 0.3 of 2.4 GB, so that weights come from memory.
     sizes={
-        "bench": {"layers": 4, "experts": 4, "width": 4096, "inner": 8192},
+        "bench": {"layers": 48, "experts": 8, "width": 2048, "inner": 768},
         "test": {"layers": 3, "experts": 5, "width": 40, "inner": 72},
     },
     tolerance=5e-3,  # activations are rounded to bf16 (0.2%) before each product

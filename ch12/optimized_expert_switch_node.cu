@@ -3,10 +3,10 @@
 
 constexpr int THREADS = 256;
 constexpr int WARPS = THREADS / 32;
-constexpr int EXPERTS = 32;            // at most
-constexpr int PIECES = 8;              // of 16 bytes, that a lane loads of its warp's part of a row
+constexpr int EXPERTS = 32;            // at most, a warp of the router's for each
+constexpr int PIECES = 2;              // of 16 bytes, that a lane loads of its warp's part of a row
 constexpr int PART = PIECES * 32 * 8;  // elements of that part
-constexpr int UP_WARPS = 2, DOWN_WARPS = 4;  // that share a row
+constexpr int UP_WARPS = 4, DOWN_WARPS = 2;  // that share a row
 
 __device__ float warp_sum(float value) {
 #pragma unroll
@@ -18,14 +18,17 @@ __device__ float warp_sum(float value) {
 __global__ void route(const float* x, const float* router, bf16* rounded, int experts, int width,
                       cudaGraphConditionalHandle chosen) {
   __shared__ float logits[EXPERTS];
-  for (int i = threadIdx.x; i < width; i += THREADS) rounded[i] = __float2bfloat16(x[i]);
-  for (int expert = threadIdx.x / 32; expert < experts; expert += WARPS) {
-    float sum = 0.0f;
-#pragma unroll 8
-    for (int i = threadIdx.x % 32; i < width; i += 32) sum += router[expert * width + i] * x[i];
-    sum = warp_sum(sum);
-    if (threadIdx.x % 32 == 0) logits[expert] = sum;
+  const int expert = threadIdx.x / 32;
+  for (int i = threadIdx.x; i < width; i += blockDim.x) rounded[i] = __float2bfloat16(x[i]);
+  float sum = 0.0f;
+#pragma unroll 16
+  for (int i = threadIdx.x % 32; i < width / 4; i += 32) {
+    const float4 a = reinterpret_cast<const float4*>(router + expert * width)[i];
+    const float4 b = reinterpret_cast<const float4*>(x)[i];
+    sum += a.x * b.x + a.y * b.y + a.z * b.z + a.w * b.w;
   }
+  sum = warp_sum(sum);
+  if (threadIdx.x % 32 == 0) logits[expert] = sum;
   __syncthreads();
   if (threadIdx.x > 0) return;
   int best = 0;
@@ -120,7 +123,7 @@ extern "C" int record(const float* x, const float* router, const __nv_bfloat16* 
     const float* own = router + layer * experts * width;
     cudaGraphConditionalHandle chosen;
     TRY(cudaGraphConditionalHandleCreate(&chosen, graph, 0, cudaGraphCondAssignDefault));
-    TRY(add(graph, &last, route, 1, THREADS, residual, own, rounded, experts, width, chosen));
+    TRY(add(graph, &last, route, 1, 32 * experts, residual, own, rounded, experts, width, chosen));
     cudaGraphNodeParams branches = {cudaGraphNodeTypeConditional};
     branches.conditional.handle = chosen;
     branches.conditional.type = cudaGraphCondTypeSwitch;

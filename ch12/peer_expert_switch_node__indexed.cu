@@ -3,10 +3,10 @@
 
 constexpr int THREADS = 256;
 constexpr int WARPS = THREADS / 32;
-constexpr int EXPERTS = 32;            // at most
-constexpr int PIECES = 8;              // of 16 bytes, that a lane loads of its warp's part of a row
+constexpr int EXPERTS = 32;            // at most, a warp of the router's for each
+constexpr int PIECES = 2;              // of 16 bytes, that a lane loads of its warp's part of a row
 constexpr int PART = PIECES * 32 * 8;  // elements of that part
-constexpr int UP_WARPS = 2, DOWN_WARPS = 4;  // that share a row
+constexpr int UP_WARPS = 4, DOWN_WARPS = 2;  // that share a row
 
 __device__ float warp_sum(float value) {
 #pragma unroll
@@ -17,14 +17,17 @@ __device__ float warp_sum(float value) {
 // One block: which expert has the largest logit. Leaves x in bf16 for it.
 __global__ void route(const float* x, const float* router, bf16* rounded, int experts, int width, int* chosen) {
   __shared__ float logits[EXPERTS];
-  for (int i = threadIdx.x; i < width; i += THREADS) rounded[i] = __float2bfloat16(x[i]);
-  for (int expert = threadIdx.x / 32; expert < experts; expert += WARPS) {
-    float sum = 0.0f;
-#pragma unroll 8
-    for (int i = threadIdx.x % 32; i < width; i += 32) sum += router[expert * width + i] * x[i];
-    sum = warp_sum(sum);
-    if (threadIdx.x % 32 == 0) logits[expert] = sum;
+  const int expert = threadIdx.x / 32;
+  for (int i = threadIdx.x; i < width; i += blockDim.x) rounded[i] = __float2bfloat16(x[i]);
+  float sum = 0.0f;
+#pragma unroll 16
+  for (int i = threadIdx.x % 32; i < width / 4; i += 32) {
+    const float4 a = reinterpret_cast<const float4*>(router + expert * width)[i];
+    const float4 b = reinterpret_cast<const float4*>(x)[i];
+    sum += a.x * b.x + a.y * b.y + a.z * b.z + a.w * b.w;
   }
+  sum = warp_sum(sum);
+  if (threadIdx.x % 32 == 0) logits[expert] = sum;
   __syncthreads();
   if (threadIdx.x > 0) return;
   int best = 0;
@@ -100,7 +103,7 @@ extern "C" int forward(const float* x, const float* router, const __nv_bfloat16*
   for (int layer = 0; layer < layers; ++layer) {
     const float* residual = layer == 0 ? x : out;
     const int64_t weights = int64_t(layer) * experts * width * inner;
-    route<<<1, THREADS, 0, stream>>>(residual, router + layer * experts * width, rounded, experts, width, chosen);
+    route<<<1, 32 * experts, 0, stream>>>(residual, router + layer * experts * width, rounded, experts, width, chosen);
     up_product<<<ceil_div(inner * UP_WARPS, WARPS), THREADS, 0, stream>>>(up + weights, rounded, hidden, inner, width,
                                                                           chosen);
     down_product<<<ceil_div(width * DOWN_WARPS, WARPS), THREADS, 0, stream>>>(down + weights, hidden, residual, out,
