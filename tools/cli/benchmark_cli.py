@@ -218,9 +218,6 @@ def build(
 def peak(
     artifacts_dir: Annotated[Path, o.into(help="They go to peaks/<UUID>.json in here.")] = o.ARTIFACTS,
     as_json: Annotated[bool, typer.Option("--json", help="Print the file's JSON to stdout, and nothing else.")] = False,
-    publish: Annotated[
-        Path | None, typer.Option(metavar="FILE", help="Measure nothing: draw its links between GPUs for chapter 4.")
-    ] = None,
     wait: o.WaitOption = True,
     root: o.RootOption = ROOT,
 ) -> None:
@@ -230,12 +227,7 @@ def peak(
     They are kept for later runs.
     """
     from common.python.peaks.survey import measure_and_keep
-    from common.python.report.publish import publish_links
 
-    if publish is not None:
-        for path in publish_links(publish, root):
-            typer.echo(f"wrote {path}")
-        return
     with claims(wait) as claim:
         measure_and_keep(root, artifacts_dir, as_json, claim)
 

@@ -222,12 +222,12 @@ def table(columns: Sequence[str], lines: Iterable[Sequence[str]]) -> str:
     return "\n".join(f"| {' | '.join(line)} |" for line in [columns, ["---"] * len(columns), *padded])
 
 
-def replace_between_markers(text: str, table: str, begin: str = BEGIN, end: str = END) -> str:
+def replace_between_markers(text: str, table: str) -> str:
     """The text with the table between its markers in place of what stood there; ValueError if it has not one pair."""
-    if text.count(begin) != 1 or text.count(end) != 1 or text.index(begin) > text.index(end):
-        raise ValueError(f"the text must hold {begin} and, after it, {end}, once each")
-    before, rest = text.split(begin)
-    return f"{before}{begin}\n{table.strip()}\n{end}{rest.split(end)[1]}"
+    if text.count(BEGIN) != 1 or text.count(END) != 1 or text.index(BEGIN) > text.index(END):
+        raise ValueError(f"the text must hold {BEGIN} and, after it, {END}, once each")
+    before, rest = text.split(BEGIN)
+    return f"{before}{BEGIN}\n{table.strip()}\n{END}{rest.split(END)[1]}"
 
 
 # What would begin a heading, a list, a quotation or a rule where it is the first on a line.
