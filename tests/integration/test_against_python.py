@@ -69,14 +69,15 @@ def test_a_python_that_cannot_run_workers_is_refused_in_one_line(tree: Tree, tmp
     tree.pair("ch01:x")
     venv.create(tmp_path / "bare", symlinks=True)
     bare = str(tmp_path / "bare" / "bin" / "python")
-    assert_usage(run(tree, bare), f"--against-python '{bare}' cannot import the harness", "No module named")
+    assert_usage(run(tree, bare), f"--against-python '{bare}' cannot run workers", "No module named")
     (tmp_path / "lacking").mkdir()
     (tmp_path / "lacking" / "numpy.py").write_text("raise ModuleNotFoundError('numpy')")
     lacking = python(tmp_path, f'export PYTHONPATH={tmp_path}/lacking:$PYTHONPATH\nexec {sys.executable} "$@"')
-    assert_usage(run(tree, lacking), "cannot import the harness: ModuleNotFoundError: numpy")
+    assert_usage(run(tree, lacking), "cannot run workers (ModuleNotFoundError: numpy)")
     assert_usage(run(tree, str(tmp_path / "none")), "is no executable file")
-    assert_usage(run(tree, "/bin/true"), "is no Python")
-    assert_usage(run(tree, python(tmp_path, f'{sys.executable} "$@"')), "as a process of its own")
+    assert_usage(run(tree, "/bin/true"), "exited with code 0 during start): name a Python with torch, itself")
+    around = python(tmp_path, f'{sys.executable} "$@"')  # which starts Python as a process of its own
+    assert_usage(run(tree, around), "exited with code 1 during start): name a Python with torch, itself")
     for words in (["--profile"], ["--against", "HEAD"], ["--ray", "auto"], ["--resume", "x"], ["--sweep", "n=1,2"]):
         assert_usage(run(tree, "x", *words), "--against-python goes without --against, --sweep")
 

@@ -2,11 +2,9 @@
 
 import ast
 import difflib
-import json
 import os
 import re
 import shutil
-import subprocess
 import tempfile
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import ExitStack, contextmanager
@@ -19,19 +17,12 @@ from common.python.base.manifest import git
 from common.python.base.toolkit import ROOT
 from common.python.corpus.discovery import Pair, Variant, bindings, called, read_variant
 from common.python.corpus.targets import Folder, TargetError, quoted
-from common.python.workers.interpreter import IMPORT
-from common.python.workers.process import START_LIMIT_S
+from common.python.workers.process import START_LIMIT_S, WorkerError, one_worker
 
 PREFIX = "benchmark-against-"  # of a worktree's folder; the number of the process that made it follows
 NO_HOOKS = ("-c", "core.hooksPath=/dev/null")
 TOLD = ("torch", "triton", "python")  # the first that differs names the rungs of another Python
 MOST_TOLD = 400  # characters of a difference
-ASK = """
-importlib.import_module("common.python.workers.commands")
-from common.python.base.manifest import versions
-print()
-print(json.dumps([os.getppid(), versions(), sys.modules["torch"].cuda.is_available()]))
-"""
 
 
 def with_refs(pairs: list[Pair], ref: str, stack: ExitStack, say: Callable[[str], None]) -> list[Pair]:
@@ -92,21 +83,17 @@ def look_into(python: str) -> tuple[str, dict[str, str | None], bool]:
     found = shutil.which(python)
     if found is None:
         raise ValueError("is no executable file")
-    path, limit_s = os.path.abspath(found), START_LIMIT_S * crowding()
-    try:
-        asked = [path, "-c", IMPORT + ASK, str(ROOT)]
-        done = subprocess.run(asked, stdin=subprocess.DEVNULL, capture_output=True, timeout=limit_s, check=True)
-        parent, versions, gpu = json.loads(done.stdout.splitlines()[-1])
-    except subprocess.TimeoutExpired:
-        raise ValueError(f"does not import torch within {limit_s:.0f} s") from None
-    except subprocess.CalledProcessError as error:
-        last = error.stderr.decode(errors="replace").strip().rpartition("\n")[2]
-        raise ValueError(f"cannot import the harness: {last or 'it says nothing'}") from None
-    except (OSError, ValueError, LookupError, TypeError):
-        raise ValueError("is no Python") from None
-    if parent != os.getpid():
-        raise ValueError("starts Python as a process of its own: name that Python itself")
-    return path, versions, gpu
+    path = os.path.abspath(found)
+    with (
+        tempfile.TemporaryDirectory(prefix="benchmark-") as logs,
+        one_worker(ROOT, Path(logs) / "log", python=path) as worker,
+    ):
+        try:
+            there = worker.call("describe", START_LIMIT_S * crowding())
+        except WorkerError as error:
+            said = worker.log_tail().strip().rpartition("\n")[2] or error.reason
+            raise ValueError(f"cannot run workers ({said}): name a Python with torch, itself") from None
+    return path, there["versions"], there["device"] != "cpu"
 
 
 def _named(rung: Variant, short: str, where: str) -> Variant:

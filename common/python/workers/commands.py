@@ -14,6 +14,7 @@ from typing import Any
 import torch
 from pydantic_core import to_jsonable_python
 
+from common.python.base.manifest import versions
 from common.python.base.results import Trio, Why
 from common.python.profile.profiled_why import metrics_of, why, write_snapshot
 from common.python.proof.comparison import Rejected
@@ -67,10 +68,10 @@ class Commands:
         self.say(who, what)
 
     def describe(self) -> dict[str, Any]:
-        """The device as torch sees it, and the pace to hold the first pair against, in microseconds."""
-        told = {"torch": torch.__version__, "best_pace_us": PACE_SLACK * min(pace_us() for _ in range(PACES))}
+        """The device as torch sees it, versions, and the pace to hold the first pair against, in microseconds."""
+        told = {"versions": versions(), "best_pace_us": PACE_SLACK * min(pace_us() for _ in range(PACES))}
         if self.device.type == "cpu":
-            return told | {"device": "cpu", "cuda_build": torch.version.cuda}
+            return told | {"device": "cpu"}
         properties = torch.cuda.get_device_properties(torch.cuda.current_device())
         return told | {"device": properties.name, "uuid": str(properties.uuid)}
 

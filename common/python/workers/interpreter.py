@@ -13,7 +13,7 @@ from weakref import WeakSet
 
 from common.python.base.toolkit import ROOT
 
-IMPORT = """
+BEGIN = """
 import importlib, json, os, sys
 from importlib.machinery import PathFinder
 
@@ -24,8 +24,7 @@ class Harness:
 
 sys.meta_path.insert(0, Harness)
 sys.path[:] = [place for place in sys.path if place]  # as Python's -P
-"""
-BEGIN = """
+
 from multiprocessing.connection import Connection
 from common.python.workers import process
 process._main(Connection(int(sys.argv[2])), *json.loads(sys.argv[3]))
@@ -38,7 +37,7 @@ class OtherPython(subprocess.Popen[bytes]):
     living: ClassVar[WeakSet["OtherPython"]] = WeakSet()  # those that somebody holds, dead ones included
 
     def __init__(self, python: str, connection: int, log: Path, arguments: tuple[Any, ...]) -> None:
-        command = [python, "-c", IMPORT + BEGIN, str(ROOT), str(connection), json.dumps(arguments)]
+        command = [python, "-c", BEGIN, str(ROOT), str(connection), json.dumps(arguments)]
         with log.open("ab") as said:
             super().__init__(command, stdin=subprocess.DEVNULL, stdout=said, stderr=said, pass_fds=[connection])
         self.living.add(self)

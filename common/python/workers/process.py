@@ -160,10 +160,10 @@ class Worker:
 
 
 @contextlib.contextmanager
-def one_worker(root: Path, log: Path, seed: int = 0) -> Iterator[Worker]:
-    """A worker over the tree at `root`, for a few questions."""
+def one_worker(root: Path, log: Path, seed: int = 0, python: str | None = None) -> Iterator[Worker]:
+    """A worker over the tree at `root`, for a few questions; in another Python, if one is named."""
     with tempfile.TemporaryDirectory(prefix="benchmark-", ignore_cleanup_errors=True) as scratch:
-        worker = Worker(root, Path(scratch) / "worker", log, {"seed": seed, "reproducible": False})
+        worker = Worker(root, Path(scratch) / "worker", log, {"seed": seed, "reproducible": False, "python": python})
         try:
             yield worker
         finally:
