@@ -9,7 +9,7 @@ from synthetic_run import host, peak, survey
 from common.python.base.machine import Machine
 from common.python.peaks import store as peak_store
 from common.python.peaks import survey as peak_survey
-from common.python.peaks.store import Curve, Peak, Point, Survey, difference, load, path_of, peaks_of, save
+from common.python.peaks.store import Peak, Survey, difference, load, peaks_of
 from common.python.peaks.survey import _Surveyor, peaks_for_run
 from common.python.performance_targets import Peaks, datasheet_peaks
 from common.python.workers.process import WorkerError
@@ -140,20 +140,6 @@ def test_a_peak_of_the_gpu_alone_that_something_disturbed_is_taken_again_and_is_
 # The file in which they are kept.
 
 VERSIONS = {"driver": "580.1", "CUDA of the driver": "13.0", "torch": "2.11.0", "triton": "3.6.0", "cuBLAS": None}
-
-
-def test_what_is_saved_is_loaded_again_whole(tmp_path: Path) -> None:
-    gap = Peak(name="fp4", unit="FLOP/s", reason="needs sm_100, this is sm_90")
-    told = peak("bf16", 781e12, "FLOP/s", sm_mhz=1700.0, power_w=699.5, throttle=["sw_power_cap"])
-    points = [Point(bytes=1024, seconds=1e-5, low=9e-6, high=1.1e-5)]
-    curve = Curve(name="all_reduce", ranks=4, share=1.5, method="NCCL", settings={"NCCL_ALGO": "Ring"}, points=points)
-    assert curve.rate(points[0]) == pytest.approx(1.5 * 1024e5)
-    kept = survey(told, gap, l2_bytes=60e6, curves=[curve])
-    path = path_of(tmp_path / "artifacts", kept.uuid)
-    assert path == tmp_path / "artifacts" / "peaks" / "GPU-1.json"
-    save(path, kept)
-    assert load(path) == kept
-    assert [file.name for file in path.parent.iterdir()] == ["GPU-1.json"]  # nothing partial is left
 
 
 @pytest.mark.parametrize(
