@@ -75,9 +75,12 @@ def test_a_python_that_cannot_run_workers_is_refused_in_one_line(tree: Tree, tmp
     lacking = python(tmp_path, f'export PYTHONPATH={tmp_path}/lacking:$PYTHONPATH\nexec {sys.executable} "$@"')
     assert_usage(run(tree, lacking), "cannot run workers (ModuleNotFoundError: numpy)")
     assert_usage(run(tree, str(tmp_path / "none")), "is no executable file")
-    assert_usage(run(tree, "/bin/true"), "exited with code 0 during start): name a Python with torch, itself")
+    assert_usage(run(tree, "/bin/true"), "exited with code 0 during start): name the executable of a Python with torch")
+    (script := tmp_path / "script").write_text("no program")
+    script.chmod(0o755)
+    assert_usage(run(tree, str(script)), "is no Python")
     around = python(tmp_path, f'{sys.executable} "$@"')  # which starts Python as a process of its own
-    assert_usage(run(tree, around), "exited with code 1 during start): name a Python with torch, itself")
+    assert_usage(run(tree, around), "exited with code 1 during start): name the executable of a Python with torch")
     for words in (["--profile"], ["--against", "HEAD"], ["--ray", "auto"], ["--resume", "x"], ["--sweep", "n=1,2"]):
         assert_usage(run(tree, "x", *words), "--against-python goes without --against, --sweep")
 

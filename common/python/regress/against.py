@@ -84,15 +84,15 @@ def look_into(python: str) -> tuple[str, dict[str, str | None], bool]:
     if found is None:
         raise ValueError("is no executable file")
     path = os.path.abspath(found)
-    with (
-        tempfile.TemporaryDirectory(prefix="benchmark-") as logs,
-        one_worker(ROOT, Path(logs) / "log", python=path) as worker,
-    ):
+    with tempfile.TemporaryDirectory(prefix="benchmark-") as logs:
         try:
-            there = worker.call("describe", START_LIMIT_S * crowding())
+            with one_worker(ROOT, Path(logs) / "log", python=path) as worker:
+                there = worker.call("describe", START_LIMIT_S * crowding())
+        except OSError:
+            raise ValueError("is no Python") from None
         except WorkerError as error:
             said = worker.log_tail().strip().rpartition("\n")[2] or error.reason
-            raise ValueError(f"cannot run workers ({said}): name a Python with torch, itself") from None
+            raise ValueError(f"cannot run workers ({said}): name the executable of a Python with torch") from None
     return path, there["versions"], there["device"] != "cpu"
 
 
