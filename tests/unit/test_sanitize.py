@@ -2,7 +2,6 @@
 
 import json
 import os
-import re
 import signal
 import subprocess
 import sys
@@ -17,7 +16,6 @@ from synthetic_run import ROOT, host, program, written
 
 import tools.testing.sanitize as sanitize
 from common.python.base.machine import Gpu
-from common.python.build.record import KernelUse
 from common.python.corpus.discovery import find_pairs
 from common.python.cuda import Library
 from common.python.profile.nsight import step_command
@@ -76,12 +74,6 @@ echo "it printed this"
 """
 
 
-def kernels_of(library: Library) -> list[KernelUse]:
-    """As the compiler names the kernels of a file, and one that came with a library."""
-    own = re.findall(r"__global__ void (\w+)", library.path.read_text())
-    return [KernelUse(name=f"void {name}<1>") for name in (*own, "cub::DeviceScan")]
-
-
 @pytest.fixture
 def stand_in(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """The folder of a compute-sanitizer on the PATH whose reports are clean, on a machine with an H200."""
@@ -91,7 +83,6 @@ def stand_in(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     monkeypatch.setenv("PATH", f"{folder}:{os.environ['PATH']}")
     monkeypatch.setattr(sanitize, "machine", lambda: HERE)
     monkeypatch.setattr(sanitize, "compile_source", lambda source, arch: Library(source, "", False))
-    monkeypatch.setattr(sanitize, "kernels_of", kernels_of)
     return folder
 
 

@@ -24,10 +24,9 @@ from common.python.base.reaper import PR_SET_CHILD_SUBREAPER, end_children, prct
 from common.python.base.text import clean
 from common.python.base.toolkit import ROOT, find_program
 from common.python.build.compilation import imports_of
-from common.python.build.record import kernels_of
 from common.python.corpus.discovery import Pair, choose
 from common.python.cuda import CudaError, compile_source
-from common.python.profile.nsight import base_name, run_to_end, step_command
+from common.python.profile.nsight import run_to_end, step_command
 from common.python.requirements import arch_of, unmet
 from tools.cli.exits import DONE, FAILED, NOTHING, alone, ended
 from tools.cli.options import Words
@@ -46,6 +45,7 @@ OPTIONS = {"memcheck": ("--report-api-errors", "no", "--padding", PADDING)}
 OWN_KERNELS_ONLY = ("racecheck", "synccheck")
 WATCHED = {"CUDA", "Triton"}
 JIT = re.compile(r"^@triton\.jit\b.*?^def (\w+)", re.MULTILINE | re.DOTALL)  # a function of Triton
+KERNEL = re.compile(r"__global__(?:\s|void\b|__\w+__|\((?:[^()]|\([^()]*\))*\))+(\w+)\(")
 SUMMARY = re.compile(r"^=+ (?:ERROR|RACECHECK) SUMMARY: (\d+)", re.MULTILINE)
 UNWATCHED = "Internal Sanitizer Error"
 UNSUPPORTED = "not supported by the selected tool"  # of kernels that launch kernels; the tool counts it as an error
@@ -90,8 +90,8 @@ def own_kernels(run: Pair, arch: str) -> list[str]:
     for variant in run.variants:
         if "CUDA" in variant.kinds:
             source = variant.path.with_suffix(".cu")
-            compiled = [base_name(kernel.name) for kernel in kernels_of(compile_source(source, arch))]
-            names += [name for name in compiled if f"{name}(" in source.read_text()]
+            compile_source(source, arch)
+            names += KERNEL.findall(source.read_text())
         if "Triton" in variant.kinds:
             text = "\n".join(file.read_text() for file in imports_of(variant.path, run.folder.root))
             names += JIT.findall(text)

@@ -22,7 +22,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from common.python.base.results import PairResult, SpeedOfLight, VariantResult, Why
+from common.python.base.results import PairResult, SpeedOfLight, VariantResult
 from common.python.base.text import clean
 from common.python.base.toolkit import ROOT, find_program
 from common.python.corpus.discovery import Pair
@@ -43,8 +43,6 @@ UNITS = {TIME: "ns", READ: "byte", WRITTEN: "byte", DRAM: "%", SM: "%", OCCUPANC
 NSYS_ENVIRONMENT = {"NSYS_NVTX_PROFILER_REGISTER_ONLY": "0"}
 FORBIDDEN = "ERR_NVGPUCTRPERM"
 ERROR, NO_KERNEL = re.compile(r"^==ERROR==\s*(.+)$", re.MULTILINE), "No kernels were profiled"
-UNNAMED = re.compile(r"\(anonymous namespace\)::|<unnamed>::|\{anonymous\}::")
-COPIES = ("Memcpy ", "Memset ")  # what torch.profiler calls the work of copy engines
 
 
 @dataclass(frozen=True)
@@ -76,6 +74,16 @@ class Capture:
     row: VariantResult
     settings: StepSettings
     deadline: float
+
+    @property
+    def kernels(self) -> int:
+        """How many kernels the step launches, by the profile of its session."""
+        return (self.row.why and self.row.why.kernels) or 0
+
+    def expect(self, seen: int) -> None:
+        """Raise Uncaptured if a report has only so many of them."""
+        if seen < self.kernels:
+            raise Uncaptured(f"its report has {seen} of the step's {self.kernels} kernels")
 
     def report(self, suffix: str) -> Path:
         return self.settings.folder.resolve() / "profiles" / f"{self.row.name}{suffix}"
@@ -182,8 +190,8 @@ def profile(result: PairResult, pair: Pair, settings: StepSettings) -> PairResul
 
 
 def by_ncu(step: Capture) -> None:
-    """Profile the kernels of the step; the figures enter the row if they are of all the kernels that matter."""
-    if not step.row.why or not step.row.why.kernels:
+    """Profile the kernels of the step; the figures enter the row."""
+    if not step.kernels:
         raise Uncaptured("the Chrome trace holds no kernel of its step")
     report = step.report(".ncu-rep")
     step.write(
@@ -195,11 +203,8 @@ def by_ncu(step: Capture) -> None:
         report,
     )
     printed = step.run(["--import", report, *RAW, "--print-kernel-base", "demangled"], f"{report.name}.read.log")
-    kernels, figures = speed_of_light(printed)
-    check_kernels(step.row.why, kernels)
-    step.row.speed_of_light = figures
-    if len(kernels) < step.row.why.kernels:
-        raise Uncaptured(f"its figures are of {len(kernels)} of the step's {step.row.why.kernels} kernels")
+    step.row.speed_of_light = figures = speed_of_light(printed)
+    step.expect(figures.kernels)
 
 
 def by_nsys(step: Capture) -> None:
@@ -215,7 +220,9 @@ def by_nsys(step: Capture) -> None:
     step.write(words, report)
     exported = ("export", "--type=sqlite", f"--output={table}", "--force-overwrite=true", report)
     step.run(exported, f"{report.name}.read.log")
-    check_kernels(step.row.why, timeline_kernels(table))
+    if step.kernels:  # else there is no table of them
+        with contextlib.closing(sqlite3.connect(f"file:{table}?mode=ro", uri=True)) as base:
+            step.expect(*base.execute("SELECT count(*) FROM CUPTI_ACTIVITY_KIND_KERNEL").fetchone())
 
 
 TOOLS = {"ncu": by_ncu, "nsys": by_nsys}
@@ -264,16 +271,15 @@ def ncu_table(page: str) -> "DataFrame":
     return found
 
 
-def speed_of_light(page: str) -> tuple[list[str], SpeedOfLight]:
-    """The kernels in ncu's raw page as CSV, a name for each launch, and the figures of the step that they make.
+def speed_of_light(page: str) -> SpeedOfLight:
+    """The figures of the step whose kernels ncu's raw page has, as CSV, a line a launch.
 
     Bytes and times are added up, percentages weighted by the kernels' times. Raises Uncaptured where a metric is
     missing, in another unit or no number.
     """
     import pandas  # slow to load
 
-    found = ncu_table(page)
-    seen = found.reindex(columns=[*UNITS.items()]).apply(pandas.to_numeric, errors="coerce")
+    seen = ncu_table(page).reindex(columns=[*UNITS.items()]).apply(pandas.to_numeric, errors="coerce")
     if lacks := [f"{metric} in {unit}" for metric, unit in seen if seen[metric, unit].isna().any()]:
         raise Uncaptured(f"no number for each kernel of {', '.join(lacks)}")
     seen = seen.droplevel(1, axis="columns")
@@ -281,7 +287,7 @@ def speed_of_light(page: str) -> tuple[list[str], SpeedOfLight]:
     if total[TIME] <= 0:
         raise Uncaptured("its kernels took no time")
     mean = seen.mul(seen[TIME], axis="index").sum() / total[TIME]
-    return found["Kernel Name"].iloc[:, 0].tolist(), SpeedOfLight(
+    return SpeedOfLight(
         dram_percent=mean[DRAM],
         sm_percent=mean[SM],
         occupancy_percent=mean[OCCUPANCY],
@@ -290,28 +296,3 @@ def speed_of_light(page: str) -> tuple[list[str], SpeedOfLight]:
         written_bytes=total[WRITTEN],
         kernels=len(seen),
     )
-
-
-def timeline_kernels(table: Path) -> list[str]:
-    """The kernels in a timeline that was turned into SQLite, a name for each launch."""
-    query = "SELECT s.value FROM CUPTI_ACTIVITY_KIND_KERNEL k JOIN StringIds s ON s.id = k.demangledName"
-    with contextlib.closing(sqlite3.connect(f"file:{table}?mode=ro", uri=True)) as base:
-        present = base.execute("SELECT 1 FROM sqlite_master WHERE name = 'CUPTI_ACTIVITY_KIND_KERNEL'").fetchone()
-        return [name for (name,) in base.execute(query)] if present else []  # no launch, no table
-
-
-def base_name(kernel: str) -> str:
-    """A kernel's name without return type, namespaces, template arguments and parameters: tools differ in those."""
-    short, longer = UNNAMED.sub("", kernel), ""
-    while short != longer:  # from the innermost template arguments outwards; a return type may have some as well
-        longer, short = short, re.sub(r"<[^<>]*>", "", short)
-    words = re.split(r"[<(]", short, maxsplit=1)[0].split()
-    return words[-1].rpartition("::")[2] if words else kernel
-
-
-def check_kernels(why: Why | None, seen: Sequence[str]) -> None:
-    """Raise Uncaptured if a report that saw these kernels lacks one of the step's longest, cut at 120 letters."""
-    names = [base_name(kernel) for kernel in seen]
-    wanted = [base_name(kernel) for kernel in (why.top if why else []) if not kernel.startswith(COPIES)]
-    if missing := [kernel for kernel in dict.fromkeys(wanted) if not any(name.startswith(kernel) for name in names)]:
-        raise Uncaptured(f"its report lacks {', '.join(missing)}, among the step's longest kernels")
