@@ -6,11 +6,9 @@ from pathlib import Path
 import pytest
 import torch
 
-from common.python.base.results import Why
-from common.python.profile.profiled_why import GRAPH_GAP, _read, why, write_snapshot
+from common.python.profile.profiled_why import GRAPH_GAP, _read, why
 from common.python.proof.preparation import Prepared
 from common.python.proof.ranks import Ranks
-from common.python.workers.commands import Commands
 from common.python.workload import Step
 
 CPU = torch.device("cpu")
@@ -95,28 +93,3 @@ def test_each_rank_reports_busy_time_and_exposed_communication() -> None:
     ]
     told = [_read(events, "a", torch.device("cuda"), Ranks(rank, size)).metrics for rank, size in ((1, 2), (0, 1))]
     assert told == [{"rank 1 busy us": 47.0, "rank 1 exposed communication us": 27.0}, {}]
-
-
-def test_a_worker_keeps_the_metrics_of_the_profile(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """A stand-in for the profile of a GPU."""
-    root = Path(__file__).resolve().parents[2]
-    commands = Commands(root, tmp_path, {"seed": 0, "reproducible": False}, lambda who, what: None)
-    commands.load("ch01.baseline_batch_size", {"x": "ch01.baseline_batch_size"}, "test")
-    commands.prepare(["x"], "test")
-    seen = {"x": Why(metrics={GRAPH_GAP: 1.5})}
-    monkeypatch.setattr("common.python.workers.commands.why", lambda *_: seen)
-    assert commands.why(["x"], None)["why"]["x"].metrics == {GRAPH_GAP: 1.5}
-
-
-def test_recording_for_a_snapshot_ends_even_if_the_step_fails(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """A stand-in for the CUDA allocator; tests/gpu has the real one, and a step that does not fail."""
-    said: list[str | None] = []
-    monkeypatch.setattr(torch.cuda.memory, "_record_memory_history", lambda enabled, **_: said.append(enabled))
-    monkeypatch.setattr(torch.cuda, "synchronize", lambda: None)
-
-    def fails() -> torch.Tensor:
-        raise RuntimeError("no memory")
-
-    with pytest.raises(RuntimeError):
-        write_snapshot(fails, tmp_path / "y.json")
-    assert said == ["all", None]

@@ -203,11 +203,9 @@ def write_snapshot(step: Step, path: Path) -> None:
     torch.cuda.memory._record_memory_history(
         "all", context="all", stacks="python", max_entries=MOST_EVENTS, clear_history=True
     )
-    try:
-        step()
-        torch.cuda.synchronize()
-        found: dict[str, Any] = torch.cuda.memory._snapshot()
-    finally:
-        torch.cuda.memory._record_memory_history(None)
+    step()  # where it raises, its worker ends
+    torch.cuda.synchronize()
+    found: dict[str, Any] = torch.cuda.memory._snapshot()
+    torch.cuda.memory._record_memory_history(None)
     path.parent.mkdir(parents=True, exist_ok=True)
     path.write_text(json.dumps(found))
