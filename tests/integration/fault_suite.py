@@ -1,6 +1,5 @@
 """A suite over tests/faults/matrix as a user starts it, on a CPU or a GPU: what it must come to, and what it left."""
 
-import fcntl
 import os
 import re
 import shutil
@@ -19,7 +18,6 @@ from common.python.corpus.targets import pair_name
 from common.python.stats.intervals import compare
 
 MATRIX = ROOT / "tests" / "faults" / "matrix"
-LOCKS = "benchmark_cli_locks"
 HEALTHY = ("ch01:healthy", "ch04:healthy_last")  # among the faults of a CPU, and after all others
 LEFT = r"left {} \(.*{}\) changed: put it back, or declare isolated=True"
 
@@ -159,20 +157,11 @@ def run(root: Path, name: str, *words: str) -> Done:
     seconds = time.monotonic() - started
     [folder] = artifacts.glob("*Z")
     summary = Summary.model_validate_json((folder / "summary.json").read_text())
-    kept = ("torchinductor_", LOCKS)  # torch's cache of compiled code, and the harness's lock files, which are reused
+    # Torch's cache of compiled code, and the harness's lock files, which are reused: a lock ends with who holds it.
+    kept = ("torchinductor_", "benchmark_cli_locks")
     left = [path.name for path in temporary.iterdir() if not path.name.startswith(kept)]
-    left += [path.name for path in temporary.glob(f"{LOCKS}/*") if not free(path)]
     processes = list(started_with(marker).values())
     return Done(root, done.returncode, done.stdout + done.stderr, seconds, summary, folder, processes, left)
-
-
-def free(lock: Path) -> bool:
-    with lock.open("rb") as file:
-        try:
-            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except BlockingIOError:
-            return False
-        return True
 
 
 def check_fault(done: Done, key: str, reason: str, line: str | None, hint: str | None) -> None:
