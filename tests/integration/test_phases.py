@@ -10,7 +10,6 @@ from test_endings import PAIRS, three
 from common.python.base.reaper import children
 from common.python.base.results import PairResult
 from common.python.run.session import APART, Session
-from common.python.workers.parallel import at_once
 
 HANGS_AT_TEST_SIZE = doing("if a.numel() < 1000: import time; time.sleep(600)")
 HANGS_WHEN_TIMED = doing("if a.numel() > 1000: import time; time.sleep(600)")
@@ -177,17 +176,3 @@ def test_what_autotunes_is_compiled_while_nothing_else_is_at_work(tree: Tree, mo
     tree.pair("ch01:b", optimized=HONEST + '\n    MODE = "max-autotune"  # of torch.compile\n')
     assert tree.open("ch1", jobs=3).run().complete
     assert company == {"ch01:a": {"ch01:c"}, "ch01:b": set(), "ch01:c": {"ch01:a"}}
-
-
-def test_no_more_than_so_many_are_at_work_at_once() -> None:
-    at_work, most = list[int](), list[int]()
-
-    def work(item: int) -> int:
-        at_work.append(item)
-        most.append(len(at_work))
-        time.sleep(0.02)
-        at_work.remove(item)
-        return -item
-
-    assert dict(at_once(work, range(6), 2)) == {item: -item for item in range(6)}
-    assert max(most) == 2
