@@ -1,18 +1,15 @@
 """A run has two phases: all pairs are proven at once, then timed one after the other; in turn with room for one."""
 
-import os
 import time
 
 import pytest
 from small_tree import HONEST, NOTE_PROCESS, WRONG, Tree, doing, late_s, nothing_left, row
 from test_endings import PAIRS, three
 
-from common.python.base.reaper import children
 from common.python.base.results import PairResult
 from common.python.run.session import APART, Session
 
 HANGS_AT_TEST_SIZE = doing("if a.numel() < 1000: import time; time.sleep(600)")
-HANGS_WHEN_TIMED = doing("if a.numel() > 1000: import time; time.sleep(600)")
 # A stand-in for a full GPU: there is no room while another pair is at work.
 NO_ROOM_BESIDE = """
     import os, time
@@ -125,16 +122,6 @@ def test_a_suites_time_ends_a_proof_that_hangs_and_is_not_all_spent_on_proofs(tr
     assert [pair.key for pair in summary.pairs] == ["ch01:a"]
     assert "the suite's time was up" in summary.not_run["ch01:b"]
     assert nothing_left()
-
-
-def test_a_suites_time_ends_interpreters_that_only_begin(tree: Tree) -> None:
-    tree.pair("ch01:a")
-    limit_s = 2 + 2 * seconds_of_a_run(tree)
-    tree.pair("ch01:a", fields="isolated=True,", optimized=HANGS_WHEN_TIMED)
-    before = children(os.getpid())
-    summary = tree.run("ch1", suite_timeout=limit_s)
-    assert "the suite's time was up" in summary.not_run["ch01:a"]
-    assert children(os.getpid()) == before
 
 
 # Company.

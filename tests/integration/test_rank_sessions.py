@@ -373,11 +373,11 @@ class Gauge:
     """As much of a monitor as a session asks for."""
 
     def __init__(self, mhz: float) -> None:
-        self.mhz, self.looks = mhz, 0
+        self.mhz = mhz
         self.own: set[int] = set()
 
     def read(self, own: set[int]) -> Telemetry:
-        self.own, self.looks = own, self.looks + 1
+        self.own = own
         return Telemetry(sm_mhz=self.mhz, throttle=["hw_slowdown"] if self.mhz < 1000 else [])
 
 
@@ -396,16 +396,3 @@ def test_every_block_has_the_telemetry_of_each_gpu_and_every_rank_a_trace_of_eac
         assert block.discarded == "GPU slowed by hw_slowdown"
     assert len(first.own) == 3  # the leader and two ranks, none of which counts as foreign
     assert first.own == second.own
-
-
-def test_a_look_at_the_gpu_counts_for_all_blocks_since_the_last_one(
-    laid: dict[str, Pair], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """One takes a millisecond, a tenth of what a light pair's block does; behind each round there is one."""
-    monkeypatch.setattr("common.python.run.session.LOOK_S", 1e9)
-    gauge = Gauge(600.0)
-    gauges: Any = {"monitors": (gauge,)}
-    result = session(laid["healthy"], tmp_path, iterations=40, **gauges)
-    assert all(block.telemetry and block.discarded == "GPU slowed by hw_slowdown" for block in result.blocks)
-    assert gauge.looks == len({block.round for block in result.blocks}) < len(result.blocks)
-    assert all(len(block.gpus) == 1 for block in result.blocks), "by which judgement knows blocks of ranks"
