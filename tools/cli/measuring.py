@@ -89,9 +89,8 @@ def _run(suite: Suite, display: Display, asked: RunOptions, heard: Callable[[], 
         if heard() < 2:
             append_to_job_page((suite.folder / "summary.md").read_text() + "\n", os.environ)
     except OSError as error:
-        done = {result.key for result in suite.results} & {pair.key for pair in suite.pairs}
-        kept = f"{len(done)} of {len(suite.pairs)} pairs are kept: `run ... --resume {suite.folder}` goes on"
         lost = error.filename or f"{suite.folder} or the output"
+        kept = f"`run ... --resume {suite.folder}` goes on from the pairs that are kept"
         told(f"stopped, since {lost} cannot be written: {error.strerror or error}; {kept}")
         hush()
         return FAILED
