@@ -10,7 +10,6 @@ import functools
 import hashlib
 import json
 from collections.abc import Iterable
-from datetime import datetime
 from pathlib import Path
 
 from common.python.base.journal import write
@@ -43,14 +42,6 @@ def _library() -> list[object]:
     """What any proof depends on beside the pair's own files: the versions, and the library as this process found it."""
     files = [file for file in (ROOT / "common").rglob("*") if file.is_file() and file.suffix != ".pyc"]
     return [versions(), *map(digest, sorted(files))]
-
-
-def noted_at(note: Path) -> str | None:
-    """When a run last took this note, ISO 8601 in UTC; None if no run did, or one found a fault since."""
-    try:
-        return datetime.fromisoformat(note.read_text()).isoformat()
-    except (OSError, ValueError):
-        return None
 
 
 def take_note(note: Path | None, text: str | None) -> None:
