@@ -11,8 +11,8 @@ from synthetic_run import host, program
 
 import tools.analysis.memory_counters as counters
 from common.python.base.machine import Gpu
-from common.python.profile.nsight import mark
-from tools.analysis.memory_counters import CONFLICTS, FEWEST, METRICS, PASSES, READ, REQUESTS, SECTORS, WRITTEN
+from common.python.profile.nsight import READ, WRITTEN, mark
+from tools.analysis.memory_counters import CONFLICTS, FEWEST, METRICS, PASSES, REQUESTS, SECTORS
 
 HERE = host(Gpu("NVIDIA H200", "GPU-1", 90, 140.0))
 KERNEL = {READ: "1,500,000", WRITTEN: "500,000", SECTORS["ld"]: "160", REQUESTS["ld"]: "10", CONFLICTS[0]: "4"}

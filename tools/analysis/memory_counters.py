@@ -26,7 +26,7 @@ from common.python.base.toolkit import ROOT, find_program
 from common.python.corpus.discovery import Pair, choose
 from common.python.performance_targets import total
 from common.python.profile import nsight
-from common.python.profile.nsight import Uncaptured, complaint, mark, ncu_table, run_tool
+from common.python.profile.nsight import READ, WRITTEN, Uncaptured, complaint, mark, ncu_table, run_tool
 from common.python.report.markdown import table
 from common.python.run.variant_status import compile_cuda
 from common.python.workers.launch import ONE_HOST
@@ -35,7 +35,6 @@ from tools.cli.roofline import costs
 
 PROGRAM = "memory_counters"
 LIMIT_S = 60.0  # of a pair
-READ, WRITTEN = "dram__bytes_read.sum", "dram__bytes_write.sum"
 SECTORS = {op: f"l1tex__t_sectors_pipe_lsu_mem_global_op_{op}.sum" for op in ("ld", "st")}
 REQUESTS = {op: f"l1tex__t_requests_pipe_lsu_mem_global_op_{op}.sum" for op in ("ld", "st")}
 PASSES, FEWEST = "memory_l1_wavefronts_shared", "memory_l1_wavefronts_shared_ideal"
