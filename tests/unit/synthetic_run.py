@@ -64,7 +64,7 @@ def git(root: Path, *words: str) -> str:
 def host(*gpus: Gpu, **facts: Any) -> Machine:
     """Eight cores and 64 GiB, with these GPUs and their driver."""
     known = {"driver": "580.1", "cuda_driver": "13.0", **facts}
-    return Machine("host", "Linux", "cpu", known.pop("cores", 8), 64.0, 1, list(gpus), **known)
+    return Machine("host", "Linux", "cpu", known.pop("cores", 8), 64.0, list(gpus), **known)
 
 
 def peak(name: str, value: float, unit: str = "B/s", **facts: Any) -> Peak:
@@ -223,9 +223,7 @@ def every_kind() -> list[PairResult]:
 
 def manifest(root: Path | None = None, **facts: Any) -> Manifest:
     gpu = Gpu(name="NVIDIA H200", uuid="GPU-1", sm=90, memory_gib=139, power_limit_w=700)
-    machine = Machine(
-        hostname="box", system="Linux 6", cpu="a CPU", cores=16, memory_gib=128, numa_nodes=1, gpus=[gpu], driver="580"
-    )
+    machine = Machine(hostname="box", system="Linux 6", cpu="a CPU", cores=16, memory_gib=128, gpus=[gpu], driver="580")
     digests = {str(path): sha256(path.read_bytes()).hexdigest() for path in sorted((root or Path()).glob("ch07/*.*"))}
     known: dict[str, Any] = {
         "started": STARTED,

@@ -35,10 +35,10 @@ class Machine:
     cpu: str
     cores: int
     memory_gib: float
-    numa_nodes: int
     gpus: list[Gpu]
     driver: str | None = None
     cuda_driver: str | None = None
+    numa_nodes: int | None = None  # of an older file, and unused
 
 
 def crowding() -> float:
@@ -60,7 +60,6 @@ def machine(root: Path = Path("/")) -> Machine:
         cpu=_cpu(root),
         cores=usable_cores(root),
         memory_gib=memory / GIB,
-        numa_nodes=_numa_nodes(root),
         gpus=gpus,
         driver=driver,
         cuda_driver=cuda_driver,
@@ -102,12 +101,6 @@ def _groups(root: Path, controller: str) -> list[Path]:
             inner = mount / path.lstrip("/")
             found += [folder for folder in (inner, *inner.parents) if folder.is_relative_to(mount)]
     return found
-
-
-def _numa_nodes(root: Path) -> int:
-    """Nodes with cores; on Grace systems the memory of each GPU is a node too, without any."""
-    nodes = (root / "sys/devices/system/node").glob("node[0-9]*")
-    return max(sum(bool(_text(node / "cpulist")) for node in nodes), 1)
 
 
 def _cpu(root: Path) -> str:

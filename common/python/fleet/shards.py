@@ -171,9 +171,7 @@ def _machine(machines: Sequence[Machine]) -> Machine:
         field: ", ".join(dict.fromkeys(text for one in machines if (text := getattr(one, field)))) or None
         for field in ("system", "cpu", "driver", "cuda_driver")
     }
-    least: dict[str, Any] = {
-        field: min(getattr(one, field) for one in machines) for field in ("cores", "memory_gib", "numa_nodes")
-    }
+    least: dict[str, Any] = {field: min(getattr(one, field) for one in machines) for field in ("cores", "memory_gib")}
     gpus = list({gpu.name: gpu for one in machines for gpu in one.gpus}.values())
     hosts = name + (f" and {counted(len(others), 'other host')}" if others else "")
     return replace(first, hostname=hosts, gpus=gpus, **texts, **least)
