@@ -2,7 +2,6 @@
 
 import math
 import threading
-import time
 import weakref
 from itertools import cycle
 from types import SimpleNamespace
@@ -39,22 +38,6 @@ def test_an_honest_variant_is_proven_in_every_trial_and_one_that_fails_is_not_tr
     assert all((proof.size, proof.when, proof.reason) == ("test", BEFORE, None) for proof in proofs["a"])
     assert all(0 < (proof.error or 0) < 1e-6 for proof in proofs["a"])
     assert "relative error" in (proofs["b"][0].reason or "")
-
-
-def test_a_step_that_replaces_a_clock_is_named_and_the_clock_put_back(
-    prepared: Prepares, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    clock = time.perf_counter
-    monkeypatch.setattr(time, "perf_counter", clock)
-
-    def patching(call: int, x: Tensor, w: Tensor) -> Tensor:
-        if call > 1:
-            time.perf_counter = lambda: 0.0
-        return x @ w
-
-    found = reasons(prepared(workload(), a=each_call(patching), b=honest), ["a", "b"])
-    assert found == {"a": "the step replaced time.perf_counter", "b": None}
-    assert time.perf_counter is clock
 
 
 def test_an_input_that_holds_nan_counts_as_overwritten_only_where_it_was(prepared: Prepares) -> None:

@@ -17,7 +17,6 @@ from common.python.stats.intervals import (
     half_width,
     interval,
     round_log_ratios,
-    round_log_times,
     spread,
     t_95,
     verdict,
@@ -244,17 +243,3 @@ def test_two_unpaired_groups_have_the_interval_of_welch() -> None:
     assert welch([1.0], below) is None
     same = welch([1.0, 1.0], [1.0, 1.0])
     assert same == Interval(ratio=1.0, low=1.0, high=1.0, rounds=2)
-
-
-def test_a_rounds_time_is_the_median_of_its_samples_on_the_clock() -> None:
-    def block(index: int, times: list[float | None], discarded: str | None = None) -> Block:
-        samples = [Sample(variant="a", device_us=time, wall_us=1.0, host_us=0.0) for time in times]
-        other = Sample(variant="b", device_us=99.0, wall_us=1.0, host_us=0.0)
-        return Block(round=index, steps=1, samples=[*samples, other], discarded=discarded)
-
-    taken = [block(1, [8.0, 2.0]), block(0, [4.0]), block(1, [4.0, None]), block(2, [7.0], "slow")]
-    assert round_log_times(taken, "a", "device") == pytest.approx([math.log(4.0), math.log(4.0)])
-    assert round_log_times(taken, "a", "end_to_end") == [0.0, 0.0]
-    assert round_log_times(taken, "c", "device") == []
-    with pytest.raises(ValueError, match="above zero"):
-        round_log_times([block(0, [0.0])], "a", "device")
