@@ -18,7 +18,7 @@ from common.python.base.manifest import git
 from common.python.base.results import PairResult, Summary
 from common.python.base.safe_read import read_model
 from common.python.base.text import clean, counted
-from common.python.build.compilation import imports_of
+from common.python.build.compilation import files_of
 from common.python.corpus.discovery import Pair, find_pairs
 from common.python.corpus.targets import TargetError, quoted
 from common.python.regress.against import with_refs
@@ -35,7 +35,6 @@ HARNESS = ("common/python/", "tools/", "benchmark_harness/")
 # Each pair needs the harness. These take seconds and need different parts of it: a step that is all launches, on the
 # host's clock; kernels in CUDA; kernels in Triton; bytes as the goal.
 FIXED = ("ch01:cuda_graph", "ch07:transpose", "ch09:softmax", "ch15:paged_kv")
-INCLUDE = re.compile(r'^\s*#\s*include\s*"([^"\n]+)"', re.MULTILINE)
 MOST_LINES, MOST_TOLD = 100, 200  # of a list, and characters of a reason: GitHub takes 65,536 in all
 
 app = typer.Typer(add_completion=False, **PLAIN)
@@ -76,24 +75,15 @@ def changed_pairs(root: Path, base: str) -> list[Pair]:
     harness = {name for name in names if name.startswith(HARNESS)}
     changed, fixed = {root / name for name in names - harness}, FIXED if harness else ()
     pairs = find_pairs(root) if names else []
-    return [pair for pair in pairs if pair.key in fixed or not changed.isdisjoint(files_of(pair, root))]
+    return [pair for pair in pairs if pair.key in fixed or differs(pair, changed)]
 
 
-def files_of(pair: Pair, root: Path) -> set[Path]:
-    """The files of a pair, what they import, the .cu files beside those and the headers that these include."""
-    found = set[Path]()
-    for variant in pair.variants:
-        try:
-            found |= {*imports_of(variant.path, root)}
-        except (SyntaxError, ValueError):  # of one of them, which its run reports
-            found.add(variant.path)
-    pending = {kernel for file in found if (kernel := file.with_suffix(".cu")).is_file()}
-    while pending:
-        found |= pending
-        named = [(file.parent, name) for file in pending for name in INCLUDE.findall(file.read_text())]
-        headers = {folder / name for place, name in named for folder in (place, root / "common" / "cuda")}
-        pending = {header for header in headers if header.is_file()} - found
-    return found
+def differs(pair: Pair, changed: set[Path]) -> bool:
+    """Whether a pair is made of a changed file; one that cannot be read has its variants only, and its run says so."""
+    try:
+        return not changed.isdisjoint(files_of(pair))
+    except (SyntaxError, ValueError):
+        return not changed.isdisjoint(variant.path for variant in pair.variants)
 
 
 def comment_text(summary: Summary | None, left_out: Iterable[str], environment: Mapping[str, str]) -> str:

@@ -37,6 +37,7 @@ from common.python.workers.process import START_LIMIT_S, WorkerError, one_worker
 TARGETS = ("sm_80", "sm_89", "sm_90a", "sm_100a", "sm_103a", "sm_120a", "sm_121a")
 LIMIT_S = 300  # for a Triton variant and one architecture; a kernel takes a second or two
 RECORD = {"module": "common.python.build.triton_targets", "function": "record"}
+INCLUDE = re.compile(r'^\s*#\s*include\s*"([^"\n]+)"', re.MULTILINE)
 STACK = re.compile("Fatal Python error|Thread 0x|Current thread")  # as faulthandler begins
 LIBRARY = Path(__file__).resolve().parents[3]
 
@@ -210,26 +211,48 @@ def _place(task: Task) -> Path:
     return build_folder(toolkit.ROOT) / "triton" / name
 
 
-@cache
+def files_of(pair: Pair, library: bool = True) -> set[Path]:
+    """The files of a pair, what they import, the .cu files beside those and the headers that these include.
+
+    Raises OSError, SyntaxError or ValueError for one that cannot be read.
+    """
+    found = {file for variant in pair.variants for file in imports_of(variant.path, variant.root, library)}
+    pending = {kernel for file in found if (kernel := file.with_suffix(".cu")).is_file()}
+    while pending:
+        found |= pending
+        named = [(file.parent, name) for file in pending for name in INCLUDE.findall(file.read_text())]
+        headers = {folder / name for place, name in named for folder in (place, LIBRARY / "common" / "cuda")}
+        pending = {header for header in headers if header.is_file()} - found
+    return found
+
+
 def imports_of(start: Path, root: Path, library: bool = True) -> list[Path]:
     """A file, the files under `root` that it imports, those that they import, and so on; with the `library`'s, too."""
     found, pending = {start}, [start]
     while pending:
-        for name in _imported(pending.pop().read_bytes()):
-            ours = name.startswith("common.")
-            place = (LIBRARY if ours else root).joinpath(*name.split("."))
-            files = (place.with_suffix(".py"), place / "__init__.py") if name and ours <= library else ()
-            new = {file for file in files if file.is_file()} - found
-            pending += new
-            found |= new
+        new = {*_imported(pending.pop(), root, library)} - found
+        pending += new
+        found |= new
     return sorted(found)
 
 
 @cache
-def _imported(source: bytes) -> list[str]:
-    """Every name that may be that of an imported module."""
+def _imported(file: Path, root: Path, library: bool) -> list[Path]:
+    """The files that this one imports."""
+    found = []
+    for name in _names(file):
+        ours = name.startswith("common.")
+        place = (LIBRARY if ours else root).joinpath(*name.split("."))
+        files = (place.with_suffix(".py"), place / "__init__.py") if name and ours <= library else ()
+        found += [one for one in files if one.is_file()]
+    return found
+
+
+@cache
+def _names(file: Path) -> list[str]:
+    """Every name in a file that may be that of an imported module."""
     names = []
-    for node in ast.walk(ast.parse(source)):
+    for node in ast.walk(ast.parse(file.read_bytes())):
         if isinstance(node, ast.Import):
             names += [alias.name for alias in node.names]
         elif isinstance(node, ast.ImportFrom):

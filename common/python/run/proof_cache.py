@@ -15,7 +15,7 @@ from pathlib import Path
 from common.python.base.journal import write
 from common.python.base.manifest import digest, versions
 from common.python.base.toolkit import ROOT
-from common.python.build.compilation import imports_of
+from common.python.build.compilation import files_of
 from common.python.corpus.discovery import Pair
 
 
@@ -24,14 +24,11 @@ def note_of(folder: Path, pair: Pair, here: Iterable[str]) -> Path | None:
 
     None where one of its files cannot be read, which its session reports.
     """
-    root = pair.folder.root
-    sources = {cu for variant in pair.variants if (cu := variant.path.with_suffix(".cu")).exists()}
     names = [pair.notes, *((variant.name, variant.python) for variant in pair.variants)]
     try:
-        for variant in pair.variants:
-            sources |= {*imports_of(variant.path, variant.root, library=False)}
-        told = json.dumps([_library(), str(root.resolve()), names, *here, *map(digest, sorted(sources))])
-    except (OSError, SyntaxError):
+        files = sorted(files_of(pair, library=False))
+        told = json.dumps([_library(), str(pair.folder.root.resolve()), names, *here, *map(digest, files)])
+    except (OSError, SyntaxError, ValueError):
         return None
     found = hashlib.sha256(told.encode()).hexdigest()[:16]
     return folder / f"{pair.chapter}_{pair.name}-{found}.note"
