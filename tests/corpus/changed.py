@@ -8,6 +8,8 @@ import json
 import os
 from pathlib import Path
 
+import pytest
+
 from common.python.base.toolkit import find_nvcc
 from common.python.build.compilation import files_of
 from common.python.corpus.discovery import Pair, find_pairs
@@ -36,6 +38,13 @@ def differ() -> list[Pair]:
 CHANGED = differ()
 FIRST = {pair.chapter: pair for pair in reversed(PAIRS) if pair.name not in SLOW}  # by chapter
 PROVEN = [pair for pair in PAIRS if pair in CHANGED or pair == FIRST[pair.chapter]]
+
+
+def of(*keys: str) -> pytest.MarkDecorator:
+    """Marks a slow test of these pairs alone: it runs where one of them has changed, and nightly."""
+    unchanged = {*keys}.isdisjoint(pair.key for pair in CHANGED)
+    return pytest.mark.skipif(unchanged, reason=f"passed on {', '.join(keys)} as they are; make check-all runs it")
+
 
 if __name__ == "__main__":
     if find_nvcc() is None:

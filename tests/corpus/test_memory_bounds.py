@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 import torch
 import torch.distributed as dist
+from changed import of
 from torch import Tensor
 from torch.multiprocessing import start_processes
 
@@ -15,6 +16,7 @@ from ch13.baseline_fsdp_sharding import workload as fsdp_sharding
 from common.python.workload import Draw, Prepare
 
 CPU = torch.device("cpu")
+pytestmark = of("ch13:fsdp_sharding")
 
 
 def held_bytes() -> int:
