@@ -146,6 +146,9 @@ def test_a_report_without_all_kernels_of_the_step_says_so(place: Place) -> None:
     said = "on baseline, optimized: its report has 2 of the step's 3 kernels"
     assert place.profile() == [f"ncu {said}", f"nsys {said}"]
     assert place.result.variants[0].speed_of_light.kernels == 2
+    with closing(sqlite3.connect(place.folder / "kernels.sqlite")) as base, base:
+        base.execute("DROP TABLE CUPTI_ACTIVITY_KIND_KERNEL")  # as where the tool saw no launch
+    assert "nsys on baseline, optimized: its report has 0 of the step's 3 kernels" in place.profile()
 
 
 def test_a_report_left_by_an_earlier_run_is_none_of_this_one(place: Place) -> None:
