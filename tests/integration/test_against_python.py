@@ -76,7 +76,8 @@ def test_a_python_that_cannot_run_workers_is_refused_in_one_line(tree: Tree, tmp
     assert_usage(run(tree, lacking), "cannot run workers (ModuleNotFoundError: numpy)")
     assert_usage(run(tree, str(tmp_path / "none")), "is no executable file")
     assert_usage(run(tree, "/bin/true"), "exited with code 0 during start): name the executable of a Python with torch")
-    (script := tmp_path / "script").write_text("no program")
+    script = tmp_path / "script"
+    script.write_text("no program")
     script.chmod(0o755)
     assert_usage(run(tree, str(script)), "is no Python")
     around = python(tmp_path, f'{sys.executable} "$@"')  # which starts Python as a process of its own

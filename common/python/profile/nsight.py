@@ -203,7 +203,8 @@ def by_ncu(step: Capture) -> None:
         report,
     )
     printed = step.run(["--import", report, *RAW, "--print-kernel-base", "demangled"], f"{report.name}.read.log")
-    step.row.speed_of_light = figures = speed_of_light(printed)
+    figures = speed_of_light(printed)
+    step.row.speed_of_light = figures
     step.expect(figures.kernels)
 
 
