@@ -11,7 +11,7 @@
 constexpr int BLOCK = 128;                // numbers of a row that share a scale; of a weight, by as many outputs
 constexpr int PIECE = 8;                  // numbers of x that a thread casts
 constexpr int TILE_M = 64, TILE_N = 256;  // of the result. Were they narrower, more blocks would load the same tokens
-constexpr int WARPGROUPS = TILE_N / BLOCK;    // warpgroups, each with the outputs that share a scale
+constexpr int WARPGROUPS = TILE_N / BLOCK;  // each has the outputs that share a scale
 constexpr int THREADS = WARPGROUPS * GROUP_THREADS;
 constexpr int STAGES = 5;  // 160 KiB of weights on their way to a multiprocessor
 
