@@ -72,6 +72,13 @@ def test_the_targets_are_the_pairs_that_use_a_changed_file(tree: Tree, file: str
     assert targets("HEAD~1") == (found, "")
 
 
+def test_a_file_that_does_not_parse_hides_no_change_of_its_pairs_others(tree: Tree) -> None:
+    (tree.root / "ch07/peer_transpose__broken.py").write_text("def")
+    commit(tree.root)
+    (tree.root / "ch07/near.cuh").write_text("// new")
+    assert targets()[0] == ["ch07:transpose"]
+
+
 def test_a_pair_that_cannot_be_compared_is_left_out_and_named(tree: Tree) -> None:
     tree.pair("ch01:new")
     tree.pair("ch01:x", optimized=MODEL, tolerance="1e-3")

@@ -75,15 +75,7 @@ def changed_pairs(root: Path, base: str) -> list[Pair]:
     harness = {name for name in names if name.startswith(HARNESS)}
     changed, fixed = {root / name for name in names - harness}, FIXED if harness else ()
     pairs = find_pairs(root) if names else []
-    return [pair for pair in pairs if pair.key in fixed or differs(pair, changed)]
-
-
-def differs(pair: Pair, changed: set[Path]) -> bool:
-    """Whether a pair is made of a changed file; one that cannot be read has its variants only, and its run says so."""
-    try:
-        return not changed.isdisjoint(files_of(pair))
-    except (SyntaxError, ValueError):
-        return not changed.isdisjoint(variant.path for variant in pair.variants)
+    return [pair for pair in pairs if pair.key in fixed or not changed.isdisjoint(files_of(pair))]
 
 
 def comment_text(summary: Summary | None, left_out: Iterable[str], environment: Mapping[str, str]) -> str:

@@ -214,13 +214,18 @@ def _place(task: Task) -> Path:
 def files_of(pair: Pair, library: bool = True) -> set[Path]:
     """The files of a pair, what they import, the .cu files beside those and the headers that these include.
 
-    Raises OSError, SyntaxError or ValueError for one that cannot be read.
+    Of a variant that cannot be parsed, its own file alone. Raises OSError for a file that cannot be read.
     """
-    found = {file for variant in pair.variants for file in imports_of(variant.path, variant.root, library)}
+    found = set[Path]()
+    for variant in pair.variants:
+        try:
+            found |= {*imports_of(variant.path, variant.root, library)}
+        except (SyntaxError, ValueError):  # which its session reports
+            found.add(variant.path)
     pending = {kernel for file in found if (kernel := file.with_suffix(".cu")).is_file()}
     while pending:
         found |= pending
-        named = [(file.parent, name) for file in pending for name in INCLUDE.findall(file.read_text())]
+        named = [(file.parent, name) for file in pending for name in INCLUDE.findall(file.read_text(errors="replace"))]
         headers = {folder / name for place, name in named for folder in (place, LIBRARY / "common" / "cuda")}
         pending = {header for header in headers if header.is_file()} - found
     return found

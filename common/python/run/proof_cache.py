@@ -28,7 +28,7 @@ def note_of(folder: Path, pair: Pair, here: Iterable[str]) -> Path | None:
     try:
         files = sorted(files_of(pair, library=False))
         told = json.dumps([_library(), str(pair.folder.root.resolve()), names, *here, *map(digest, files)])
-    except (OSError, SyntaxError, ValueError):
+    except OSError:
         return None
     found = hashlib.sha256(told.encode()).hexdigest()[:16]
     return folder / f"{pair.chapter}_{pair.name}-{found}.note"
