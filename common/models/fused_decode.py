@@ -247,7 +247,8 @@ class Decoder:
         self.attended = head.new_zeros(batch, shape.heads * shape.head_dim)
         self.gated = head.new_zeros(batch, shape.hidden)
         candidates = batch, triton.cdiv(shape.vocabulary, tiles["head"].outputs)
-        self.largest, self.indices = self.stream.new_zeros(candidates), self.made.new_zeros(candidates)
+        self.largest = self.stream.new_zeros(candidates)
+        self.indices = self.made.new_zeros(candidates)
 
     def multiply(self, name: str, matrix: Tensor, x: Tensor, out: Tensor, gain: Tensor | None = None) -> None:
         tile, gated, added, head = self.tiles[name], name == "gate_up", name in ("out", "down"), name == "head"
@@ -275,8 +276,9 @@ class Decoder:
 
     def choose(self) -> None:
         """The next token of each row from the stream, which is then that token's embedding."""
-        weights, width, tiles = self.weights, self.shape.width, self.largest.shape[1]
+        weights, width = self.weights, self.shape.width
         self.multiply("head", weights["head"], self.stream, self.largest, weights["norm"])
+        tiles = self.largest.shape[1]
         choose[(len(self.stream),)](
             self.largest, self.indices, tiles, self.stream, weights["norm"], weights["embedding"], self.tokens,
             self.states, self.made, 0 if self.together else self.new, width, EPSILON,
