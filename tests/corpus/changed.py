@@ -40,8 +40,8 @@ FIRST = {pair.chapter: pair for pair in reversed(PAIRS) if pair.name not in SLOW
 PROVEN = [pair for pair in PAIRS if pair in CHANGED or pair == FIRST[pair.chapter]]
 
 
-def of(*keys: str) -> pytest.MarkDecorator:
-    """Marks a slow test of these pairs alone: it runs where one of them has changed, and nightly."""
+def nightly_unless_changed(*keys: str) -> pytest.MarkDecorator:
+    """For a slow test of these pairs alone: it runs if one of them has changed, and nightly."""
     unchanged = {*keys}.isdisjoint(pair.key for pair in CHANGED)
     return pytest.mark.skipif(unchanged, reason=f"passed on {', '.join(keys)} as they are; make check-all runs it")
 

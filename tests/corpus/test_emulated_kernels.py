@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 import torch
-from changed import ROOT, of
+from changed import ROOT, nightly_unless_changed
 
 from ch19.baseline_nvfp4_gemm import workload as nvfp4
 from common.python.base.toolkit import find_nvcc, find_program, include_dirs
@@ -21,7 +21,7 @@ extern "C" void gemm(const uint8_t* a, const uint8_t* a_scales, const uint8_t* b
 """
 
 
-@of("ch19:nvfp4_gemm")
+@nightly_unless_changed("ch19:nvfp4_gemm")
 @pytest.mark.skipif(find_program("g++") is None or find_nvcc() is None, reason="needs g++ and CUDA's headers")
 def test_nvfp4_gemm_by_mma_sync_finds_every_code_and_scale(tmp_path: Path) -> None:
     code = (ROOT / "ch19" / "optimized_nvfp4_gemm__mma_sync.cu").read_text().replace("ampere.cuh", "emulated_block.h")

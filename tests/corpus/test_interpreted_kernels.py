@@ -8,7 +8,7 @@ import os
 import subprocess
 import sys
 
-from changed import ROOT, of
+from changed import ROOT, nightly_unless_changed
 
 # torch is imported once for all programs, each of which runs in a fork.
 EACH = """
@@ -149,7 +149,9 @@ PROGRAMS = {
 }
 
 
-@of("ch04:symmetric_allreduce", "ch04:symmetric_put", "ch04:moe_all_to_all", "ch18:flex_document_mask")
+@nightly_unless_changed(
+    "ch04:symmetric_allreduce", "ch04:symmetric_put", "ch04:moe_all_to_all", "ch18:flex_document_mask"
+)
 def test_each_does_what_its_program_says() -> None:
     environment = os.environ | {"TRITON_INTERPRET": "1", "CUDA_VISIBLE_DEVICES": "", "PYTHONPATH": str(ROOT)}
     command = [sys.executable, "-uc", EACH, json.dumps(PROGRAMS)]

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 import torch
 import torch.distributed as dist
-from changed import of
+from changed import nightly_unless_changed
 from torch import Tensor
 from torch.multiprocessing import start_processes
 
@@ -16,7 +16,7 @@ from ch13.baseline_fsdp_sharding import workload as fsdp_sharding
 from common.python.workload import Draw, Prepare
 
 CPU = torch.device("cpu")
-pytestmark = of("ch13:fsdp_sharding")
+pytestmark = nightly_unless_changed("ch13:fsdp_sharding")
 
 
 def held_bytes() -> int:
