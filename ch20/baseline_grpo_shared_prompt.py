@@ -1,5 +1,7 @@
 """A policy learns from eight responses to one prompt: each sequence repeats the prompt, which is computed each time."""
 
+from collections.abc import Callable
+
 import torch
 from torch import Tensor
 from torch.nn import functional as F
@@ -82,17 +84,24 @@ workload = Workload(
 )
 
 
-def gradients(loss: Tensor, leaves: Weights) -> tuple[Tensor, ...]:
-    return loss.detach(), *torch.autograd.grad(loss, learnt(leaves))
+def learning(loss: Callable[[Weights], Tensor], weights: Weights) -> Step:
+    """A step that gives the loss and its gradients; torch fuses what stands between the products, both ways."""
+    leaves = tree_map(lambda weight: weight.detach().requires_grad_(), weights)  # the same memory
+    leaves["embedding"] = weights["embedding"]
+    compiled = torch.compile(loss, fullgraph=False, dynamic=False, disable=not weights["head"].is_cuda)
+
+    def step() -> tuple[Tensor, ...]:
+        value = compiled(leaves)
+        return value.detach(), *torch.autograd.grad(value, learnt(leaves))
+
+    return step
 
 
 def prepare(weights: Weights, shape: Shape, prompt: Tensor, responses: Tensor, advantages: Tensor) -> Step:
-    leaves = tree_map(lambda weight: weight.detach().requires_grad_(), weights)  # the same memory
-
-    def step() -> tuple[Tensor, ...]:
+    def loss(leaves: Weights) -> Tensor:
         tokens = torch.cat([prompt.expand(len(responses), -1), responses[:, :-1]], 1)
         positions = torch.arange(tokens.shape[1], device=tokens.device)[None]
         states = forward(leaves, shape, tokens, positions, uncached())[:, len(prompt) - 1 :]
-        return gradients(loss_of(states, leaves["head"], responses, advantages), leaves)
+        return loss_of(states, leaves["head"], responses, advantages)
 
-    return step
+    return learning(loss, weights)
