@@ -1,4 +1,4 @@
-"""Each matrix is copied in two halves and multiplied as each arrives: after the last copy one small product is left."""
+"""Half a matrix comes in while the one before is multiplied: after the last copy one small product is left."""
 
 from typing import Any
 
