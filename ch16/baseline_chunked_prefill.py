@@ -7,7 +7,7 @@ from torch import Tensor
 
 from common.models.caches import Cache, continuing, new_cache, prefilling
 from common.models.codes import own
-from common.models.decoder import Shape, Weights, draw_weights, forward, greedy
+from common.models.decoder import Shape, Weights, draw_weights, forward, greedy, turns
 from common.models.graphs import replayable
 from common.models.references import hidden_states, planted
 from common.models.timeline import Deliver, metered
@@ -84,10 +84,12 @@ workload = Workload(
 )
 
 
-def passed(weights: Weights, shape: Shape, tokens: Tensor, positions: Tensor, cache: Cache) -> Tensor:
+def passed(
+    weights: Weights, shape: Shape, tokens: Tensor, positions: Tensor, turning: tuple[Tensor, Tensor], cache: Cache
+) -> Tensor:
     """The state of each row's last token: of a prompt, or of the one token that a stream has new."""
     attend = prefilling(cache) if tokens.shape[1] > 1 else continuing(cache, positions)
-    return forward(weights, shape, tokens, positions, attend)[:, -1]
+    return forward(weights, shape, tokens, turning, attend)[:, -1]
 
 
 def prepare(
@@ -99,13 +101,17 @@ def prepare(
     latest, arrived = streams.new_empty(count, 1), states.new_empty(1, shape.width)
     fused = torch.compile(own(passed, __file__), fullgraph=True, dynamic=False, disable=not prompt.is_cuda)
     places = torch.arange(max(prompt.shape[1], history + steps), device=device)[None]
+    cos, sin = turns(shape, places, states.dtype)
+
+    def run(new: Tensor, start: int, kept: Cache) -> Tensor:
+        at = slice(start, start + new.shape[1])
+        return fused(weights, shape, new, places[:, at].expand(len(new), -1), (cos[:, at], sin[:, at]), kept)
 
     def arrive() -> None:
-        arrived[:], latest[:] = fused(weights, shape, prompt, places[:, : prompt.shape[1]], cache), streams[:, -1:]
+        arrived[:], latest[:] = run(prompt, 0, cache), streams[:, -1:]
 
     def follow(index: int) -> None:
-        here = places[:, history - 1 + index].expand(count, 1)
-        states[:, index] = fused(weights, shape, latest, here, Cache(keys, values))
+        states[:, index] = run(latest, history - 1 + index, Cache(keys, values))
         latest[:, 0] = tokens[:, index] = greedy(weights, states[:, index])
 
     again = [replayable(work, device) for work in (arrive, *(partial(follow, index) for index in range(steps)))]

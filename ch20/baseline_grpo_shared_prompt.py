@@ -8,7 +8,7 @@ from torch.nn import functional as F
 from torch.utils._pytree import tree_leaves, tree_map
 
 from common.models.caches import uncached
-from common.models.decoder import Shape, Weights, draw_weights, forward
+from common.models.decoder import Shape, Weights, draw_weights, forward, turns
 from common.models.references import hidden_states
 from common.python.workload import Cost, Draw, Inputs, Step, Workload
 
@@ -98,10 +98,12 @@ def learning(loss: Callable[[Weights], Tensor], weights: Weights) -> Step:
 
 
 def prepare(weights: Weights, shape: Shape, prompt: Tensor, responses: Tensor, advantages: Tensor) -> Step:
+    positions = torch.arange(len(prompt) + responses.shape[1] - 1, device=prompt.device)[None]
+    turning = turns(shape, positions, weights["head"].dtype)
+
     def loss(leaves: Weights) -> Tensor:
         tokens = torch.cat([prompt.expand(len(responses), -1), responses[:, :-1]], 1)
-        positions = torch.arange(tokens.shape[1], device=tokens.device)[None]
-        states = forward(leaves, shape, tokens, positions, uncached())[:, len(prompt) - 1 :]
+        states = forward(leaves, shape, tokens, turning, uncached())[:, len(prompt) - 1 :]
         return loss_of(states, leaves["head"], responses, advantages)
 
     return learning(loss, weights)

@@ -8,7 +8,7 @@ from torch.nn.functional import scaled_dot_product_attention
 from ch20.baseline_grpo_shared_prompt import learning, loss_of
 from ch20.baseline_grpo_shared_prompt import workload as workload
 from common.models.caches import causal_attention
-from common.models.decoder import Shape, Weights, forward
+from common.models.decoder import Shape, Weights, forward, turns
 from common.python.workload import Step
 
 
@@ -16,6 +16,7 @@ def prepare(weights: Weights, shape: Shape, prompt: Tensor, responses: Tensor, a
     start, (count, length) = len(prompt), responses.shape
     place = torch.arange(start + length - 1, device=prompt.device)
     positions = torch.cat([place[:start], place[start:].repeat(count)])[None]
+    turning = turns(shape, positions, weights["head"].dtype)
     mask = causal_lower_right(length - 1, len(place))
 
     def attend(layer: int, q: Tensor, k: Tensor, v: Tensor) -> Tensor:
@@ -32,7 +33,7 @@ def prepare(weights: Weights, shape: Shape, prompt: Tensor, responses: Tensor, a
 
     def loss(leaves: Weights) -> Tensor:
         tokens = torch.cat([prompt, responses[:, :-1].flatten()])[None]
-        hidden = forward(leaves, shape, tokens, positions, attend)[0]
+        hidden = forward(leaves, shape, tokens, turning, attend)[0]
         first = hidden[start - 1].expand(count, 1, -1)  # all responses begin from the prompt's last state
         states = torch.cat([first, hidden[start:].unflatten(0, (count, -1))], 1)
         return loss_of(states, leaves["head"], responses, advantages)

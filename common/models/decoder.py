@@ -112,13 +112,16 @@ def draw_weights(
     return {"embedding": embedding, "layers": layers, "norm": norm, "head": head, "successor": successor}
 
 
-def forward(weights: Weights, shape: Shape, tokens: Tensor, positions: Tensor, attend: Attend) -> Tensor:
+def forward(
+    weights: Weights, shape: Shape, tokens: Tensor, positions: Tensor | tuple[Tensor, Tensor], attend: Attend
+) -> Tensor:
     """Hidden states (batch, length, width) after the last norm, of tokens (batch, length) at these positions.
 
     `attend(layer, q, k, v)` gets q (batch, length, heads, head_dim), k and v (batch, length, kv_heads, head_dim).
+    Positions may be given as their `turns`, which torch.compile would put into every kernel that needs them.
     """
     x = F.embedding(tokens, weights["embedding"])
-    cos, sin = turns(shape, positions, x.dtype)
+    cos, sin = turns(shape, positions, x.dtype) if isinstance(positions, Tensor) else positions
     for index, layer in enumerate(weights["layers"]):
         x = block(layer, shape, x, cos, sin, partial(attend, index))
     return F.rms_norm(x, (shape.width,), weights["norm"], EPSILON)
