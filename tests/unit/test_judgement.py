@@ -298,6 +298,11 @@ def test_the_fastest_peer_is_the_one_compared_with() -> None:
     assert row(judged, "peer_x__quick").verdict == "faster"
 
 
+def test_a_peer_that_is_slower_than_the_baseline_is_not_compared_with() -> None:
+    judged = judge(pair({BASE: 100.0, OPT: 50.0, "peer_x__slow": 125.0}), PEAKS)
+    assert (judged.best_peer, judged.peer_ratio, row(judged, "peer_x__slow").verdict) == (None, None, "slower")
+
+
 def test_where_memory_is_the_goal_the_smallest_peer_is_compared_with_in_bytes() -> None:
     slow, quick = "peer_x__slow", "peer_x__quick"
     judged = pair({BASE: 100.0, OPT: 50.0, slow: 80.0, quick: 45.0}, goal="memory")

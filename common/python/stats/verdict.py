@@ -184,12 +184,12 @@ def host_share(blocks: Sequence[Block], row: VariantResult) -> float:
 
 
 def _compare_with_peers(result: PairResult) -> None:
-    """Compare the best sound peer with the headline variant, where that is sound too: bytes where they are the goal."""
-    own = result.headline
-    peers = [row for row in result.variants if row.role == "peer" and row.sound and result.gain(row)]
+    """The best sound peer against a sound headline, in time or in bytes; one slower than the baseline is no peer."""
+    own, rows = result.headline, [row for row in result.variants if row.role == "peer" and row.sound]
+    gains = [(gain, row) for row in rows if (gain := result.gain(row)) and (result.goal == "memory" or gain.high >= 1)]
     result.best_peer, result.peer_ratio = None, None
-    if own is not None and own.sound and result.gain(own) and peers:
-        best = max(peers, key=lambda row: gain.ratio if (gain := result.gain(row)) else 0.0)
+    if own is not None and own.sound and result.gain(own) and gains:
+        best = max(gains, key=lambda peer: peer[0].ratio)[1]
         result.best_peer, result.peer_ratio = best.label, _gain_over(result, best, own)
 
 
