@@ -36,6 +36,7 @@ REFUSED = {  # what the reason must say; alternatives where memory or timing dec
     "patched_clock": "importing it replaced time.perf_counter",
     "patched_event": "importing it replaced torch.cuda.Event",
     "patched_harness": "importing it replaced common.python.timing.clock.now_ns",
+    "right_sum": "elements differ",
     "side_stream": "relative error|NaN|still being written|escaped",
     "remembered_answer": "remembers answers by the values of its inputs",
     "remembered_checksum": "remembers answers by the values of its inputs",

@@ -43,3 +43,15 @@ def lost_row(x: Tensor, honest: bool) -> Step:
         return AnyOrder(kept)
 
     return step
+
+
+def right_sum(x: Tensor, honest: bool) -> Step:
+    """Returns the mean of two rows in the place of both, so that count and sum are right and two elements wrong."""
+
+    def step() -> AnyOrder:
+        kept = x[x[:, 0] > 0]
+        if not honest:
+            kept[[0, -1]] = kept[[0, -1]].mean(0)
+        return AnyOrder(kept)
+
+    return step
