@@ -53,7 +53,7 @@ def inputs(draw: Draw, batch: int, pixels: int, width: int, layers: int) -> Inpu
 
 def cost(batch: int, pixels: int, width: int, layers: int) -> Cost:
     edges, weights = pixels * width, 2 * pixels * width + (layers - 2) * width * width
-    return Cost(
+    return Cost(  # no phases: a batch can be copied while the one before is trained on
         flops=STEPS * 2 * batch * (3 * weights - edges),  # forward, and two products backward; images need no gradient
         dtype="fp32",
         read=4 * weights,  # the images may go where they are needed straight from the bus
