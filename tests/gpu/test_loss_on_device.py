@@ -5,7 +5,7 @@ from pathlib import Path
 
 from common.python.regress.check import hold_run, median_us
 from common.python.regress.environment import sm_mhz
-from common.python.regress.runs import choose
+from common.python.regress.runs import expectations_of
 from common.python.report.artifacts import Run, read_run
 from common.python.run.options import Options
 from common.python.run.suite import open_suite
@@ -64,7 +64,7 @@ def test_a_loss_of_3_percent_is_called_so_and_a_further_run_is_not(tmp_path: Pat
     root = tmp_path / "tree"
     lay(root)
     before = [run(root, tmp_path) for _ in range(RUNS)]
-    chosen, refused = choose(before, root, provisional=False)
+    chosen, refused = expectations_of(before, root, provisional=False)
     expected = {one.result.key: one for one in chosen}
     assert len(expected) == len(PAIRS), refused
     further = hold_run(run(root, tmp_path), expected)

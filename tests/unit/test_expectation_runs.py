@@ -10,7 +10,7 @@ import pytest
 from synthetic_run import ROOT, STARTED, blocks, manifest, pair, refused, sound, write_run
 
 from common.python.base.results import Interval, Manifest, PairResult, Proof, Telemetry
-from common.python.regress.runs import alike, choose, doubt, made_of, over_runs, run_folders, where_further
+from common.python.regress.runs import alike, doubt, expectations_of, made_of, over_runs, run_folders, where_further
 from common.python.report.artifacts import followed, mark_latest, read_run
 
 WIDE = {"baseline": 100.0, "optimized": 50.0, "optimized__wide": 40.0}
@@ -70,7 +70,7 @@ def test_a_run_of_other_files_of_a_pair_is_left_out_for_that_pair_alone(tmp_path
         write_run(folder, [sound(), other], manifest(sources=files | ({path: "9"} if path else {})))
     runs, told = alike(folders, read_run(folders[-1]))
     assert (len(runs), told) == (4, [])
-    chosen, told = choose(runs, ROOT, False)
+    chosen, told = expectations_of(runs, ROOT, False)
     assert [(one.result.key, one.runs) for one in chosen] == [("ch07:other", 4)]
     assert told == [
         "ch07:copy: not recorded, 2 sound runs, 1 more needed: it is of other sources: optimized_copy.cu "
@@ -180,18 +180,18 @@ def test_a_pair_needs_three_sound_runs_or_the_word_provisional(tmp_path: Path) -
     nights = [[sound(), sound(name="wide")], [contended, wide], [sound(), wide], [sound(), wide]]
     folders = runs_of(tmp_path, *nights)
     runs = [read_run(folder) for folder in folders]
-    chosen, told = choose(runs, ROOT, provisional=False)
+    chosen, told = expectations_of(runs, ROOT, provisional=False)
     assert [(one.result.key, one.runs) for one in chosen] == [("ch07:copy", 3), ("ch07:wide", 3)]
     contention = "other processes were on the GPU (20260102T000000.000000Z)"
     other = "its shape, clock, goal or variants are not those of the newest run (20260101T000000.000000Z)"
     assert told == [f"ch07:copy: left out: {contention}", f"ch07:wide: left out: {other}"]
-    chosen, told = choose(runs[1:], ROOT, provisional=False)
+    chosen, told = expectations_of(runs[1:], ROOT, provisional=False)
     assert [one.result.key for one in chosen] == ["ch07:wide"]
     assert told == [f"ch07:copy: not recorded, 2 sound runs, 1 more needed: {contention}"]
-    chosen, told = choose(runs[:2], ROOT, provisional=True)
+    chosen, told = expectations_of(runs[:2], ROOT, provisional=True)
     assert [(one.result.key, one.runs) for one in chosen] == [("ch07:copy", 1), ("ch07:wide", 1)]
     assert chosen[0].measured == STARTED
-    assert choose(runs[3:], ROOT, provisional=False)[1] == [
+    assert expectations_of(runs[3:], ROOT, provisional=False)[1] == [
         f"ch07:{name}: not recorded, 1 sound run, 2 more needed" for name in ("copy", "wide")
     ]
 

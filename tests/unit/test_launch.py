@@ -15,7 +15,7 @@ from common.python.requirements import Requirements, needs
 from common.python.run.variant_status import assign
 from common.python.workers.distributed import _await_all, merge
 from common.python.workers.launch import ONE_HOST, Launch
-from common.python.workers.worker_status import Board
+from common.python.workers.worker_status import StatusBoard
 
 
 def pair_on(gpus: int, isolated: bool = False, required: Requirements | None = None) -> Pair:
@@ -104,7 +104,7 @@ def test_each_number_is_the_largest_and_each_text_the_first(answers: list[Any], 
     assert merge(answers) == one
 
 
-def rank(board: Board, line: int) -> None:
+def rank(board: StatusBoard, line: int) -> None:
     board.say(line, "workload", "start")
     _await_all(board)
 
@@ -112,7 +112,7 @@ def rank(board: Board, line: int) -> None:
 @pytest.mark.filterwarnings("error::ResourceWarning", "error::pytest.PytestUnraisableExceptionWarning")
 def test_no_rank_goes_on_before_the_last_was_forked(tmp_path: Path) -> None:
     (tmp_path / "state").touch()
-    board = Board(tmp_path / "state", tmp_path / "log", ranks=3)
+    board = StatusBoard(tmp_path / "state", tmp_path / "log", ranks=3)
     board.say(0, "workload", "start")
     ranks = [multiprocessing.get_context("fork").Process(target=rank, args=(board, line)) for line in board.ranks]
     for process in ranks[:2]:

@@ -8,7 +8,7 @@ import pytest
 from synthetic_run import HOSTILE_NAME, every_kind, manifest, pair, write_run
 
 from common.python.base.results import Manifest, PairResult, Telemetry
-from common.python.regress.run_comparison import WARNING, Change, compare_runs, print_comparison
+from common.python.regress.run_comparison import WARNING, VariantChange, compare_runs, print_comparison
 from common.python.report.artifacts import Run, read_run
 
 US = {"baseline": 100.0, "optimized": 50.0}
@@ -19,7 +19,7 @@ def run(folder: Path, pairs: list[PairResult], about: Manifest | None = None) ->
     return read_run(write_run(folder, pairs, about))
 
 
-def changes(tmp_path: Path, a: PairResult, b: PairResult) -> dict[str, Change]:
+def changes(tmp_path: Path, a: PairResult, b: PairResult) -> dict[str, VariantChange]:
     found = compare_runs(run(tmp_path / "a", [a]), run(tmp_path / "b", [b]))
     return {change.variant: change for change in found.changes}
 

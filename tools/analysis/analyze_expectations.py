@@ -22,7 +22,7 @@ from common.python.corpus.targets import CHAPTERS
 from common.python.regress.check import STATUSES, Held, counts, hold_run, proof_csv
 from common.python.regress.environment import device_of
 from common.python.regress.expectations import FEWEST_RUNS, expected, over_runs, record
-from common.python.regress.runs import alike, choose, run_folders
+from common.python.regress.runs import alike, expectations_of, run_folders
 from common.python.report.artifacts import Run, read_run
 from common.python.report.markdown import append_to_job_page
 from common.python.report.rows import gain_text
@@ -87,7 +87,7 @@ def _update(folders: Sequence[Path], newest: Run, root: Path, provisional: bool)
         typer.echo(f"left out {len(told) - SHOWN} older runs too", err=True)
     if len(runs) < FEWEST_RUNS and not provisional:
         raise ValueError(f"--update takes {FEWEST_RUNS} runs of the same sources, or --provisional: found {len(runs)}")
-    chosen, refused = choose(runs, root, provisional)
+    chosen, refused = expectations_of(runs, root, provisional)
     for line in refused:
         typer.echo(clean(line), err=True)
     written = record(root, chosen, newest.summary.manifest.targets)

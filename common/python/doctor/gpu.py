@@ -18,7 +18,7 @@ PROBE = "nvcc -arch=compute_{sm}a -code=sm_{sm}a -o tcgen05_probe tools/tcgen05_
 
 
 @dataclass(frozen=True)
-class Board:
+class NvmlGpu:
     """One GPU: how NVML names it, and where /proc and /sys are."""
 
     nvml: Any
@@ -51,56 +51,56 @@ def examine_gpus(nvml: Any = pynvml, root: Path = Path("/")) -> list[Finding]:
     count = ask(nvml, "nvmlDeviceGetCount")
     if not count:
         return [Finding("GPU", "GPU", "poor", "the driver shows none", "times of a CPU say nothing about a GPU")]
-    boards = [Board(nvml, index, root) for index in range(count)]
-    return [finding for board in boards for finding in examine(f"GPU {board.index}", CHECKS, board)]
+    gpus = [NvmlGpu(nvml, index, root) for index in range(count)]
+    return [finding for gpu in gpus for finding in examine(f"GPU {gpu.index}", CHECKS, gpu)]
 
 
-def device(board: Board) -> Answer:
-    memory, setting = board.if_told("MemoryInfo"), os.environ.get("CUDA_VISIBLE_DEVICES")
+def device(gpu: NvmlGpu) -> Answer:
+    memory, setting = gpu.if_told("MemoryInfo"), os.environ.get("CUDA_VISIBLE_DEVICES")
     size = f"{memory.total / GIB:.0f} GiB" if memory else "the host's memory"
-    found = f"{board.ask('Name')}, sm_{board.sm}, {size}" + f"; CUDA_VISIBLE_DEVICES={setting}" * (setting is not None)
+    found = f"{gpu.ask('Name')}, sm_{gpu.sm}, {size}" + f"; CUDA_VISIBLE_DEVICES={setting}" * (setting is not None)
     return wanted(setting is None, found, "unset CUDA_VISIBLE_DEVICES")
 
 
-def units(board: Board) -> Answer:
-    if board.sm not in CHIPS:
-        raise ValueError(f"sm_{board.sm} is not in the table of common/python/build/chips.json")
-    has = CHIPS[board.sm].units
+def units(gpu: NvmlGpu) -> Answer:
+    if gpu.sm not in CHIPS:
+        raise ValueError(f"sm_{gpu.sm} is not in the table of common/python/build/chips.json")
+    has = CHIPS[gpu.sm].units
     absent = [name for name in UNITS if name not in has]
     found = f"has {', '.join(has) or 'none of these'}" + f"; no {', '.join(absent)}" * bool(absent)
-    return "good", found, PROBE.format(sm=board.sm) if "tcgen05" in has else None
+    return "good", found, PROBE.format(sm=gpu.sm) if "tcgen05" in has else None
 
 
-def clocks(board: Board) -> Answer:
+def clocks(gpu: NvmlGpu) -> Answer:
     sm, memory = (
-        (board.ask("ClockInfo", kind), board.ask("MaxClockInfo", kind))
-        for kind in (board.nvml.NVML_CLOCK_SM, board.nvml.NVML_CLOCK_MEM)
+        (gpu.ask("ClockInfo", kind), gpu.ask("MaxClockInfo", kind))
+        for kind in (gpu.nvml.NVML_CLOCK_SM, gpu.nvml.NVML_CLOCK_MEM)
     )
-    why = reasons(board.ask("CurrentClocksThrottleReasons"))
+    why = reasons(gpu.ask("CurrentClocksThrottleReasons"))
     found = f"SM {sm[0]} of {sm[1]} MHz, memory {memory[0]} of {memory[1]} MHz"
     found += f"; held back by {', '.join(why)}" * bool(why)
     return "poor" if set(why) & set(HARMFUL) else "note" if why else "good", found, None
 
 
-def persistence(board: Board) -> Answer:
-    on = bool(board.ask("PersistenceMode"))
-    return wanted(on, "on" if on else "off", board.smi("-pm 1"), "poor")
+def persistence(gpu: NvmlGpu) -> Answer:
+    on = bool(gpu.ask("PersistenceMode"))
+    return wanted(on, "on" if on else "off", gpu.smi("-pm 1"), "poor")
 
 
-def power(board: Board) -> Answer:
-    limit, default = (board.ask(f"PowerManagement{which}Limit") / 1000 for which in ("", "Default"))  # from mW
-    found, change = f"{limit:g} W, default {default:g} W", board.smi(f"-pl {default:g}")
+def power(gpu: NvmlGpu) -> Answer:
+    limit, default = (gpu.ask(f"PowerManagement{which}Limit") / 1000 for which in ("", "Default"))  # from mW
+    found, change = f"{limit:g} W, default {default:g} W", gpu.smi(f"-pl {default:g}")
     return wanted(limit == default, found, change, "poor" if limit < default else "note")
 
 
-def ecc(board: Board) -> Answer:
-    modes = board.ask("EccMode")
-    return wanted(all(modes), _mode(*modes), board.smi("-e 1"))
+def ecc(gpu: NvmlGpu) -> Answer:
+    modes = gpu.ask("EccMode")
+    return wanted(all(modes), _mode(*modes), gpu.smi("-e 1"))
 
 
-def mig(board: Board) -> Answer:
-    modes = board.ask("MigMode")
-    return wanted(not any(modes), _mode(*modes), board.smi("-mig 0"), "poor" if modes[0] else "note")
+def mig(gpu: NvmlGpu) -> Answer:
+    modes = gpu.ask("MigMode")
+    return wanted(not any(modes), _mode(*modes), gpu.smi("-mig 0"), "poor" if modes[0] else "note")
 
 
 def _mode(now: int, later: int) -> str:
@@ -108,9 +108,9 @@ def _mode(now: int, later: int) -> str:
     return word if now == later else f"{word}, {'on' if later else 'off'} after the next reset"
 
 
-def pcie(board: Board) -> Answer:
+def pcie(gpu: NvmlGpu) -> Answer:
     generation, width, most, widest = (
-        board.ask(f"{which}PcieLink{what}") for which in ("Curr", "Max") for what in ("Generation", "Width")
+        gpu.ask(f"{which}PcieLink{what}") for which in ("Curr", "Max") for what in ("Generation", "Width")
     )
     found = f"gen {generation} x{width}, at most gen {most} x{widest}"
     if width < widest:
@@ -120,35 +120,35 @@ def pcie(board: Board) -> Answer:
     return "good", found, None
 
 
-def nvlink(board: Board) -> Answer:
+def nvlink(gpu: NvmlGpu) -> Answer:
     """How many links are up, of those that the GPU has; NVML refuses to speak of others."""
-    first, links = board.ask("NvLinkState", 0), range(1, board.nvml.NVML_NVLINK_MAX_LINKS)
-    others = [board.if_told("NvLinkState", link) for link in links]
+    first, links = gpu.ask("NvLinkState", 0), range(1, gpu.nvml.NVML_NVLINK_MAX_LINKS)
+    others = [gpu.if_told("NvLinkState", link) for link in links]
     states = [state for state in (first, *others) if state is not None]
     up = sum(states)
     found = f"{up} of {counted(len(states), 'link')} up"
     return wanted(up == len(states), found, "nvidia-smi nvlink -s", "poor" if up else "note")
 
 
-def numa(board: Board) -> Answer:
-    where = board.ask("PciInfo")
-    device = board.root / f"sys/bus/pci/devices/{where.domain:04x}:{where.bus:02x}:{where.device:02x}.0"
+def numa(gpu: NvmlGpu) -> Answer:
+    where = gpu.ask("PciInfo")
+    device = gpu.root / f"sys/bus/pci/devices/{where.domain:04x}:{where.bus:02x}:{where.device:02x}.0"
     node, near = int(text(device / "numa_node")), text(device / "local_cpulist")
     if not near:
         raise ValueError("/sys names no CPUs near it, as on some virtual machines")
     found = f"node {node}, CPUs {near}" if node >= 0 else f"the host's only one, CPUs {near}"
-    its_own = (board.root / f"sys/devices/system/node/node{node}").glob("cpu[0-9]*")
+    its_own = (gpu.root / f"sys/devices/system/node/node{node}").glob("cpu[0-9]*")
     far = len(os.sched_getaffinity(0) - {int(cpu.name.removeprefix("cpu")) for cpu in its_own}) if node >= 0 else 0
     found += f"; this process may also run on {counted(far, 'CPU')} elsewhere" * bool(far)
     return wanted(not far, found, f"numactl --cpunodebind={node} --membind={node} benchmark_cli run ...")
 
 
-def processes(board: Board) -> Answer:
-    compute = {process.pid for process in board.ask("ComputeRunningProcesses")} - {os.getpid()}
-    drawing = board.if_told("GraphicsRunningProcesses") or []
+def processes(gpu: NvmlGpu) -> Answer:
+    compute = {process.pid for process in gpu.ask("ComputeRunningProcesses")} - {os.getpid()}
+    drawing = gpu.if_told("GraphicsRunningProcesses") or []
     graphics = {process.pid for process in drawing} - {os.getpid()} - compute
     kinds = ((compute, "compute"), (graphics, "graphics"))
-    files = {pid: board.root / f"proc/{pid}/comm" for pid in compute | graphics}  # none for one of another container
+    files = {pid: gpu.root / f"proc/{pid}/comm" for pid in compute | graphics}  # none for one of another container
     names = {pid: f"{pid} ({text(file)})" if file.exists() else str(pid) for pid, file in files.items()}
     named = [f"{names[pid]}, {kind}" for pids, kind in kinds for pid in sorted(pids)]
     return "poor" if compute else "note" if graphics else "good", "; ".join(named) or "none", None

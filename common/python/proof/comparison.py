@@ -31,7 +31,7 @@ class Rejected(Exception):
 
 
 @dataclass(frozen=True)
-class Comparison:
+class Difference:
     error: float  # normwise relative error, the largest over the leaves
     reason: str | None  # None: accepted
 
@@ -89,16 +89,16 @@ def _sorted_rows(rows: Tensor) -> Tensor:
     return rows[order]
 
 
-def compare(output: list[Tensor], reference: list[Tensor], dtypes: list[torch.dtype], tolerance: float) -> Comparison:
+def compare(output: list[Tensor], reference: list[Tensor], dtypes: list[torch.dtype], tolerance: float) -> Difference:
     """Hold an output against the float64 reference; the first leaf refused gives the reason, wrong forms before all."""
     if len(output) != len(reference):
-        return Comparison(float("inf"), f"{len(output)} outputs, the reference has {len(reference)}")
+        return Difference(float("inf"), f"{len(output)} outputs, the reference has {len(reference)}")
     at = [f"output {index}: " if len(output) > 1 else "" for index in range(len(output))]
     for where, out, ref, dtype in zip(at, output, reference, dtypes):
         if out.shape != ref.shape:
-            return Comparison(float("inf"), f"{where}shape {tuple(out.shape)}, should be {tuple(ref.shape)}")
+            return Difference(float("inf"), f"{where}shape {tuple(out.shape)}, should be {tuple(ref.shape)}")
         if out.dtype != dtype:
-            return Comparison(float("inf"), f"{where}dtype {_name(out.dtype)}, should be {_name(dtype)}")
+            return Difference(float("inf"), f"{where}dtype {_name(out.dtype)}, should be {_name(dtype)}")
     worst = 0.0
     for where, out, ref in zip(at, output, reference):
         out = out.detach().to(ref.device)
@@ -106,30 +106,30 @@ def compare(output: list[Tensor], reference: list[Tensor], dtypes: list[torch.dt
         leaf = _compare_exact(out, ref) if exact else _compare_rounded(out, ref, tolerance)
         worst = max(worst, leaf.error)
         if leaf.reason:
-            return Comparison(worst, where + leaf.reason)
-    return Comparison(worst, None)
+            return Difference(worst, where + leaf.reason)
+    return Difference(worst, None)
 
 
-def _compare_rounded(out: Tensor, ref: Tensor, tolerance: float) -> Comparison:
+def _compare_rounded(out: Tensor, ref: Tensor, tolerance: float) -> Difference:
     error, size, largest = _norms(out, ref)
     if not math.isfinite(error + size):
         if math.isfinite(size):  # then every element of the reference is
-            return Comparison(float("inf"), NOT_FINITE)
+            return Difference(float("inf"), NOT_FINITE)
         if bool(torch.isnan(ref).any()):
             raise Rejected("the reference itself holds NaN")
         infinite = torch.isinf(ref) & (out.double() == ref)  # the same infinity is right
         error, size, largest = _norms(out.double().masked_fill(infinite, 0.0), ref.masked_fill(infinite, 0.0))
         if not math.isfinite(error + size):
-            return Comparison(float("inf"), NOT_FINITE)
+            return Difference(float("inf"), NOT_FINITE)
     if size == 0.0:
-        return Comparison(0.0 if largest == 0.0 else float("inf"), None if largest == 0.0 else "should be all zeros")
+        return Difference(0.0 if largest == 0.0 else float("inf"), None if largest == 0.0 else "should be all zeros")
     relative = error / size
     allowed = ELEMENT_FACTOR * tolerance * size / max(out.numel(), 1) ** 0.5
     if relative > tolerance:
-        return Comparison(relative, f"relative error {relative:.2e}, the tolerance is {tolerance:.1e}")
+        return Difference(relative, f"relative error {relative:.2e}, the tolerance is {tolerance:.1e}")
     if largest > allowed:
-        return Comparison(relative, f"one element is off by {largest:.2e}, at most {allowed:.2e} is allowed")
-    return Comparison(relative, None)
+        return Difference(relative, f"one element is off by {largest:.2e}, at most {allowed:.2e} is allowed")
+    return Difference(relative, None)
 
 
 def _norms(out: Tensor, ref: Tensor) -> list[float]:
@@ -176,7 +176,7 @@ def fingerprint(found: Sequence[Tensor], device: torch.device, secret: int) -> l
     return sums
 
 
-def _compare_exact(out: Tensor, ref: Tensor) -> Comparison:
+def _compare_exact(out: Tensor, ref: Tensor) -> Difference:
     if ref.is_floating_point() and bool(torch.isnan(ref).any()):
         raise Rejected("the reference itself holds NaN")
     if out.dtype.is_floating_point or ref.dtype == out.dtype:
@@ -185,8 +185,8 @@ def _compare_exact(out: Tensor, ref: Tensor) -> Comparison:
         wide = torch.float64 if ref.dtype.is_floating_point else torch.int64
         wrong = int((out.to(wide) != ref.to(wide)).count_nonzero())
     if not wrong:
-        return Comparison(0.0, None)
-    return Comparison(wrong / out.numel(), f"{wrong} of {out.numel()} elements differ, and the answer is exact")
+        return Difference(0.0, None)
+    return Difference(wrong / out.numel(), f"{wrong} of {out.numel()} elements differ, and the answer is exact")
 
 
 def poison(output: Iterable[Tensor]) -> None:

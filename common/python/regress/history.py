@@ -32,7 +32,7 @@ PERMUTATIONS, LEVEL = 199, 0.05
 
 
 @dataclass(frozen=True)
-class Change:
+class ChangePoint:
     """Where the times of a series moved to another level: the last row before and the first behind, and medians."""
 
     last: dict[str, Any]
@@ -54,7 +54,7 @@ class Series:
 
     rows: list[dict[str, Any]]
     levels: list[list[float]]
-    changes: list[Change]
+    changes: list[ChangePoint]
 
     @property
     def name(self) -> str:
@@ -126,7 +126,7 @@ def series(table: "DataFrame") -> list[Series]:
                 starts.append(at)
         levels = [level.tolist() for level in np.split(times, starts[1:])]
         middles = pairwise(float(np.median(level)) for level in levels)
-        changes = [Change(rows[at - 1], rows[at], *both) for at, both in zip(starts[1:], middles)]
+        changes = [ChangePoint(rows[at - 1], rows[at], *both) for at, both in zip(starts[1:], middles)]
         found.append(Series(rows, levels, changes))
     return found
 

@@ -26,7 +26,7 @@ PLACES = ("artifacts_dir", "resume")  # options that say where results go
 
 
 @dataclass(frozen=True)
-class Change:
+class VariantChange:
     """One variant in both runs. Times are medians in microseconds; None is what may not or cannot be compared."""
 
     pair: str
@@ -42,7 +42,7 @@ class Change:
 
 
 @dataclass(frozen=True)
-class Comparison:
+class RunComparison:
     """All changes, with what differs around them and what one of the runs lacks."""
 
     a: str
@@ -50,11 +50,11 @@ class Comparison:
     differences: list[str]
     only_a: list[str]
     only_b: list[str]
-    changes: list[Change]
+    changes: list[VariantChange]
     warning: str = WARNING
 
 
-def compare_runs(a: Run, b: Run) -> Comparison:
+def compare_runs(a: Run, b: Run) -> RunComparison:
     """Every pair, and every variant of it, that both runs have."""
     in_a, in_b = ({pair.key: pair for pair in run.summary.pairs} for run in (a, b))
     only_a, only_b = _only(in_a, in_b), _only(in_b, in_a)
@@ -66,14 +66,14 @@ def compare_runs(a: Run, b: Run) -> Comparison:
         only_b += _only(others, rows)
         changes += [_change(then, now, row, others[name]) for name, row in rows.items() if name in others]
     differ = [*environment.differences(_facts(a), _facts(b)), *_sources(a.summary.manifest, b.summary.manifest)]
-    return Comparison(str(a.folder), str(b.folder), [*differ, *_readings(both)], only_a, only_b, changes)
+    return RunComparison(str(a.folder), str(b.folder), [*differ, *_readings(both)], only_a, only_b, changes)
 
 
 def _only(here: Iterable[str], there: Container[str]) -> list[str]:
     return [clean(name) for name in here if name not in there]
 
 
-def _change(a: PairResult, b: PairResult, in_a: VariantResult, in_b: VariantResult) -> Change:
+def _change(a: PairResult, b: PairResult, in_a: VariantResult, in_b: VariantResult) -> VariantChange:
     pair, variant = clean(a.key), clean(in_a.name)
     lacking: dict[tuple[str, str], str] = {}
     for side, result, row in (("A", a, in_a), ("B", b, in_b)):
@@ -85,12 +85,12 @@ def _change(a: PairResult, b: PairResult, in_a: VariantResult, in_b: VariantResu
         wrong.append("another size, shape or clock")
     a_times, b_times = a.spread(in_a), b.spread(in_b)
     if wrong or a_times is None or b_times is None:
-        return Change(pair, variant, reason="; ".join(wrong) or "no times")
+        return VariantChange(pair, variant, reason="; ".join(wrong) or "no times")
     clock = a.clock or "device"
     ratio = welch(round_log_times(a.blocks, in_a.name, clock), round_log_times(b.blocks, in_b.name, clock))
     gain = None if a.goal == "memory" else welch(_log_gains(b, in_b.name), _log_gains(a, in_a.name))
     gains = gain_text(a, in_a), gain_text(b, in_b)
-    return Change(pair, variant, a_times.median, b_times.median, ratio, verdict(ratio), *gains, gain)
+    return VariantChange(pair, variant, a_times.median, b_times.median, ratio, verdict(ratio), *gains, gain)
 
 
 def _log_gains(result: PairResult, variant: str) -> list[float]:
@@ -156,13 +156,13 @@ def print_comparison(a: Path, b: Path, as_json: bool) -> None:
         for key in only:
             print(f"only in {name}: {key}")
     if found.changes:
-        wide_console().print(comparison_table(found))
+        wide_console().print(runs_table(found))
     else:
         print("no pair is in both runs")
     print(found.warning)
 
 
-def comparison_table(found: Comparison) -> Table:
+def runs_table(found: RunComparison) -> Table:
     """A line a variant."""
     lines, last = [], None
     for one in found.changes:

@@ -61,7 +61,7 @@ def unlike(other: Summary, newest: Summary) -> str | None:
     return f"of another environment: {', '.join(different)}" if different else None
 
 
-def choose(runs: Sequence[Run], root: Path, provisional: bool) -> tuple[list[Expectation], list[str]]:
+def expectations_of(runs: Sequence[Run], root: Path, provisional: bool) -> tuple[list[Expectation], list[str]]:
     """What to expect of each pair of the last run; and, a line a pair, which runs that was not made of, and why."""
     chosen, told, newest = [], [], runs[-1].summary.manifest
     for pair in runs[-1].summary.pairs:

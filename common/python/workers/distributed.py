@@ -31,7 +31,7 @@ from common.python.proof.preparation import VariantError
 from common.python.proof.ranks import Ranks, on_rank
 from common.python.workers.commands import Commands, failure
 from common.python.workers.launch import Launch
-from common.python.workers.worker_status import Board, how_ended, speak_into
+from common.python.workers.worker_status import StatusBoard, how_ended, speak_into
 
 LOOK_S = 0.005  # between two looks at whether all have answered and live; waiting in the store fills the log
 LONG = timedelta(days=1)  # the parent's limit ends what takes too long
@@ -45,7 +45,7 @@ class Leader:
     """Starts the ranks of this host. On the host of node rank 0 it leads those of all hosts, elsewhere it watches."""
 
     def __init__(
-        self, root: Path, scratch: Path, settings: dict[str, Any], board: Board, connection: Connection
+        self, root: Path, scratch: Path, settings: dict[str, Any], board: StatusBoard, connection: Connection
     ) -> None:
         self.root, self.scratch, self.settings, self.board, self.connection = root, scratch, settings, board, connection
         self.launch = Launch(**settings["launch"])
@@ -191,7 +191,7 @@ def _follow(leader: Leader) -> None:
     dist.destroy_process_group()
 
 
-def _await_all(board: Board) -> None:
+def _await_all(board: StatusBoard) -> None:
     """Connect to nothing before all ranks have been forked.
 
     A fork copies locks as they are. In one of some hundred starts on a busy host a rank waited forever, in its first

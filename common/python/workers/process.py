@@ -30,7 +30,7 @@ from common.python.base.reaper import children, parent_of, split
 from common.python.corpus.discovery import Pair
 from common.python.workers.channel import Channel, Forged
 from common.python.workers.interpreter import OtherPython
-from common.python.workers.worker_status import Board, how_ended, speak_into
+from common.python.workers.worker_status import StatusBoard, how_ended, speak_into
 
 START_LIMIT_S = 120.0  # for the first worker, whose server imports torch
 DUMP_S = 0.3  # time for a hung worker to write its stack before it is killed
@@ -65,7 +65,7 @@ class Worker:
         log.parent.mkdir(parents=True, exist_ok=True)
         self.log, state = log, scratch.parent / f"{scratch.name}.state"
         state.write_bytes(b"")  # nothing of an earlier worker's
-        self._board = Board(state, log, settings.get("ranks", 0))
+        self._board = StatusBoard(state, log, settings.get("ranks", 0))
         ours, theirs = context.Pipe()
         self._channel, self._pid = Channel(ours), 0
         python = settings.get("python")
@@ -194,7 +194,7 @@ def _main(connection: Connection, root: str, scratch: str, log: str, state: str,
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # and forget one that came while it was blocked
     signal.pthread_sigmask(signal.SIG_UNBLOCK, {signal.SIGINT})
     speak_into(log)
-    board = Board(Path(state), Path(log), settings.get("ranks", 0))
+    board = StatusBoard(Path(state), Path(log), settings.get("ranks", 0))
     board.say(0, "workload", "")  # before a fresh interpreter imports torch, which takes seconds
     if not settings.get("gpu", True):
         os.environ["CUDA_VISIBLE_DEVICES"] = ""  # for ranks that are proven on CPUs, since there are too few GPUs

@@ -32,7 +32,7 @@ class State(NamedTuple):
     rank: str
 
 
-class Board:
+class StatusBoard:
     """The lines in a file; `log` is that of the worker itself."""
 
     def __init__(self, path: Path, log: Path, ranks: int = 0) -> None:
