@@ -10,8 +10,7 @@ from common.python.base.results import PairResult, VariantResult
 from common.python.corpus.discovery import Pair
 from common.python.run.options import Options
 from common.python.run.suite import open_suite
-from common.python.stats import sampling_plan as schedule
-from common.python.stats import timing_sanity
+from common.python.stats import sampling_plan, timing_sanity
 from tools.selftest.tree import lay_cheats
 
 PROBLEMS = Path(__file__).resolve().parents[1] / "cheats" / "ch01"
@@ -57,7 +56,7 @@ REFUSED = {  # what the reason must say; alternatives where memory or timing dec
 @pytest.fixture(autouse=True)
 def few_proofs(monkeypatch: pytest.MonkeyPatch) -> None:
     """One before timing, as pairs have that take long to prove at the size that is timed."""
-    monkeypatch.setattr(schedule, "ENOUGH", 0.0)
+    monkeypatch.setattr(sampling_plan, "ENOUGH", 0.0)
 
 
 @pytest.fixture(scope="module")

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 from small_tree import HONEST, LIMIT_S, Hire, Tree, alive, doing, load, prepare, until
 
-from common.python.workers.process import Worker, WorkerError
+from common.python.workers.process import COMPILERS, PRELOAD, Worker, WorkerError
 from common.python.workers.worker_pool import WorkerPool
 
 
@@ -109,3 +109,27 @@ def test_workers_that_have_started_are_ended_where_a_further_one_cannot(hire: Hi
     with pytest.raises(OSError, match="no process more"):
         WorkerPool(first_alone, modules, True, 60.0, {"baseline": "ch01.baseline_x", "size": "test"})
     assert not started[0]._process.is_alive()
+
+
+LOOK = f"""
+import importlib, sys
+for module in {PRELOAD[1:]!r}:
+    importlib.import_module(module)
+import torch
+asked = []
+for holder, names in ((torch.cuda, ("device_count", "_lazy_init")), (torch._C, ("_cuda_getDeviceCount", "_cuda_init"))):
+    for name in names:
+        if hasattr(holder, name):
+            setattr(holder, name, lambda *_, name=name: asked.append(name) or 0)
+asks = torch.cuda.is_available
+importlib.import_module({COMPILERS!r})
+from torch._inductor.runtime.triton_compat import triton_key
+ready = "torch._inductor.compile_fx" in sys.modules and triton_key.cache_info().currsize == 1
+print(asked, torch.cuda.is_available is asks, ready)
+"""
+
+
+@pytest.mark.nightly
+def test_compilers_are_readied_without_a_question_to_cuda_which_would_not_survive_a_fork() -> None:
+    done = subprocess.run([sys.executable, "-c", LOOK], capture_output=True, text=True)
+    assert done.stdout == "[] True True\n", done.stdout + done.stderr

@@ -7,8 +7,8 @@ from small_tree import Tree, cli
 
 from common.python.base.machine import machine
 from common.python.corpus.discovery import Pair
-from common.python.run import proof_cache as verified
-from common.python.verify import sweep as verify
+from common.python.run import proof_cache
+from common.python.verify import sweep
 from common.python.verify.static_checks import Finding
 
 NOTED = "1 pair unchanged since last proven here: --again proves all once more"
@@ -30,14 +30,14 @@ def proven(tree: Tree, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> list[
         problems = [Finding("proofs", "problem", "wrong", "ch01/optimized_x.py")] * wrong
         return [*[Finding("imports", "passed")] * 2, *[Finding("proofs", "passed")] * (2 - wrong), *problems]
 
-    monkeypatch.setattr(verify, "execute_pair", execute)
-    monkeypatch.setattr(verify, "open_machine", lambda *how: (machine(), {"device": "cpu"}))
-    monkeypatch.setattr(verify, "build_folder", lambda root: tmp_path / "build")
+    monkeypatch.setattr(sweep, "execute_pair", execute)
+    monkeypatch.setattr(sweep, "open_machine", lambda *how: (machine(), {"device": "cpu"}))
+    monkeypatch.setattr(sweep, "build_folder", lambda root: tmp_path / "build")
     return executed
 
 
-def sweep(tree: Tree, *words: str) -> tuple[int, str]:
-    verified._library.cache_clear()  # a command reads it once
+def verify(tree: Tree, *words: str) -> tuple[int, str]:
+    proof_cache._library.cache_clear()  # a command reads it once
     done = cli("verify", "--no-build", "--root", tree.root, *words)
     return done.returncode, done.stdout
 
@@ -47,7 +47,7 @@ def counts(text: str) -> list[str]:
 
 
 def test_what_has_not_changed_is_counted_from_its_note_and_said(tree: Tree, proven: list[str]) -> None:
-    (code, first), again = sweep(tree), sweep(tree)
+    (code, first), again = verify(tree), verify(tree)
     assert (code, again[0], proven) == (0, 0, ["ch01:x"])
     assert counts(first) == counts(again[1])
     assert NOTED not in first
@@ -58,12 +58,12 @@ def test_what_has_not_changed_is_counted_from_its_note_and_said(tree: Tree, prov
 def test_a_problem_that_only_the_second_time_shows_takes_the_note_away(
     tree: Tree, proven: list[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    sweep(tree)
+    verify(tree)
     with monkeypatch.context() as flaky:
         problem = Finding("proofs", "problem", "wrong now and then", "ch01/optimized_x.py")
-        flaky.setattr(verify, "execute_pair", lambda *how: [problem])
-        assert sweep(tree, "--again")[0] == 1
-    code, text = sweep(tree)
+        flaky.setattr(sweep, "execute_pair", lambda *how: [problem])
+        assert verify(tree, "--again")[0] == 1
+    code, text = verify(tree)
     assert NOTED not in text
     assert (code, proven) == (0, ["ch01:x"] * 2)
 
@@ -74,16 +74,16 @@ def test_a_problem_that_only_the_second_time_shows_takes_the_note_away(
 def test_a_change_of_a_file_or_of_what_it_imports_is_proven(
     tree: Tree, proven: list[str], file: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(verified, "ROOT", tmp_path)
+    monkeypatch.setattr(proof_cache, "ROOT", tmp_path)
     (tmp_path / "common").mkdir(exist_ok=True)
-    sweep(tree)
+    verify(tree)
     path = tmp_path / "common" / "proof.cuh" if file == "harness" else tree.root / "ch01" / file
     before = path if path.exists() else tree.root / "ch01" / "optimized_x.py"
     if file == "library":
-        monkeypatch.setattr(verified, "versions", lambda: {"torch": "another"})
+        monkeypatch.setattr(proof_cache, "versions", lambda: {"torch": "another"})
     else:
         path.write_text(before.read_text() + "\nx = 1\n")
-    assert sweep(tree)[0] == 0
+    assert verify(tree)[0] == 0
     assert proven == ["ch01:x"] * 2
 
 
@@ -91,25 +91,25 @@ def test_what_could_not_run_then_and_can_now_is_proven(
     tree: Tree, proven: list[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     with monkeypatch.context() as lacking:
-        lacking.setattr(verify, "missing", lambda pair, variant, machine: ["needs the module x"])
-        sweep(tree)
-    code, text = sweep(tree)
+        lacking.setattr(sweep, "missing", lambda pair, variant, machine: ["needs the module x"])
+        verify(tree)
+    code, text = verify(tree)
     assert (code, proven) == (0, ["ch01:x"] * 2)
     assert "needs the module x" not in text
 
 
 def test_half_a_note_is_none(tree: Tree, proven: list[str], tmp_path: Path) -> None:
-    sweep(tree)
+    verify(tree)
     [note] = (tmp_path / "build" / "verified").iterdir()
     note.write_text(note.read_text()[:-9])
-    assert sweep(tree)[0] == 0
+    assert verify(tree)[0] == 0
     assert proven == ["ch01:x"] * 2
 
 
 def test_what_changes_while_it_is_proven_has_no_note(
     tree: Tree, proven: list[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    helper, executing = tree.root / "ch01" / "helper.py", verify.execute_pair
+    helper, executing = tree.root / "ch01" / "helper.py", sweep.execute_pair
     text = helper.read_text()
 
     def execute(*how: object) -> list[Finding]:
@@ -117,10 +117,10 @@ def test_what_changes_while_it_is_proven_has_no_note(
         return executing(*how)  # type: ignore[arg-type]
 
     with monkeypatch.context() as meanwhile:
-        meanwhile.setattr(verify, "execute_pair", execute)
-        sweep(tree)
+        meanwhile.setattr(sweep, "execute_pair", execute)
+        verify(tree)
     helper.write_text(text)  # which nobody has proven
-    assert NOTED not in sweep(tree)[1]
+    assert NOTED not in verify(tree)[1]
     assert proven == ["ch01:x"] * 2
 
 
@@ -128,14 +128,14 @@ def test_where_no_notes_can_be_written_all_is_proven_each_time(
     tree: Tree, proven: list[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     (tmp_path / "file").touch()
-    monkeypatch.setattr(verify, "build_folder", lambda root: tmp_path / "file")
-    assert (sweep(tree)[0], sweep(tree)[0], proven) == (0, 0, ["ch01:x"] * 2)
+    monkeypatch.setattr(sweep, "build_folder", lambda root: tmp_path / "file")
+    assert (verify(tree)[0], verify(tree)[0], proven) == (0, 0, ["ch01:x"] * 2)
 
 
 def test_on_a_gpu_nothing_is_taken_from_notes(tree: Tree, proven: list[str], monkeypatch: pytest.MonkeyPatch) -> None:
     found = {"device": "NVIDIA H200", "uuid": "GPU-1"}
-    monkeypatch.setattr(verify, "open_machine", lambda *how: (machine(), found))
-    monkeypatch.setattr(verify.Place, "jobs", 1)
+    monkeypatch.setattr(sweep, "open_machine", lambda *how: (machine(), found))
+    monkeypatch.setattr(sweep.Place, "jobs", 1)
     for _ in range(2):
-        assert NOTED not in sweep(tree)[1]
+        assert NOTED not in verify(tree)[1]
     assert proven == ["ch01:x"] * 2
