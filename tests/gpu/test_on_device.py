@@ -1,16 +1,19 @@
 """What only a GPU can show: the clocks read known times, escaped work is caught, memory and its lack are seen."""
 
 import re
+import subprocess
 from pathlib import Path
 from statistics import median
 
 import pytest
 import torch
-from small_tree import Tree
+from small_tree import ROOT, Tree
 from test_cheats import PROBLEMS, REFUSED
 from torch import Tensor
 
+from common.python.base.machine import machine
 from common.python.base.results import PairResult
+from common.python.base.toolkit import find_nvcc, nvcc_version
 from common.python.profile.profiled_why import why
 from common.python.proof.preparation import Prepared
 from common.python.run.options import Options
@@ -137,3 +140,18 @@ def test_a_step_whose_tensors_grow_reserves_more_than_it_uses(tmp_path: Path) ->
         peaks.append((told["growing"].peak_bytes or 0.0) / MIB)
     assert 50 <= peaks[0] < 52
     assert 120 <= peaks[1] < 124
+
+
+@pytest.mark.skipif(find_nvcc() is None or (nvcc_version() or "") < "13", reason="needs nvcc 13")
+def test_the_probe_is_right_or_says_that_this_gpu_has_no_tcgen05(tmp_path: Path) -> None:
+    sm = machine().gpus[0].sm
+    target = "103a" if sm == 103 else "100a"
+    probe, source = str(tmp_path / "probe"), str(ROOT / "tools/tcgen05_probe.cu")
+    nvcc = [str(find_nvcc()), f"-arch=compute_{target}", f"-code=sm_{target}", "-o", probe, source]
+    subprocess.run(nvcc, check=True)
+    done = subprocess.run([probe], capture_output=True, text=True, check=False, timeout=60)
+    if sm in (100, 103):
+        assert (done.returncode, "0 of 8192 elements differ" in done.stdout) == (0, True), done.stdout
+    else:
+        assert done.returncode == 2
+        assert f"is sm_{sm}, which has no tcgen05: it is for sm_100 and sm_103" in done.stdout

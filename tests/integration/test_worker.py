@@ -5,7 +5,7 @@ import sys
 from pathlib import Path
 
 import pytest
-from small_tree import HONEST, LIMIT_S, Hire, Tree, alive, doing, load, prepare, until
+from small_tree import HONEST, LIMIT_S, ROOT, Hire, Tree, alive, doing, load, prepare, until
 
 from common.python.workers.process import COMPILERS, PRELOAD, Worker, WorkerError
 from common.python.workers.worker_pool import WorkerPool
@@ -109,6 +109,23 @@ def test_workers_that_have_started_are_ended_where_a_further_one_cannot(hire: Hi
     with pytest.raises(OSError, match="no process more"):
         WorkerPool(first_alone, modules, True, 60.0, {"baseline": "ch01.baseline_x", "size": "test"})
     assert not started[0]._process.is_alive()
+
+
+SPLIT = "import os, time\nfrom common.python.base.reaper import split\n"
+
+
+def test_a_worker_does_not_outlive_its_reaper() -> None:
+    waits = f"{SPLIT}split(lambda: None)\nprint(os.getpid(), flush=True)\ntime.sleep(600)"
+    with subprocess.Popen([sys.executable, "-c", waits], cwd=ROOT, stdout=subprocess.PIPE, text=True) as reaper:
+        worker = int(reaper.stdout.readline())
+        reaper.kill()
+    until(lambda: not alive(worker), 5)
+
+
+def test_a_worker_whose_parent_died_before_it_could_be_heard_of_ends_itself() -> None:
+    late = f"{SPLIT}split(lambda: None, parent=1 << 22)\nprint('alive')"
+    done = subprocess.run([sys.executable, "-c", late], cwd=ROOT, capture_output=True, text=True, timeout=60)
+    assert (done.returncode, done.stdout) == (1, "")
 
 
 LOOK = f"""
