@@ -15,8 +15,11 @@ ROOT = Path(__file__).resolve().parents[2]
 Rule = Callable[[Path], list[str]]
 
 # From the top down: a package imports itself and those below it, also inside functions and for type checkers.
-ORDER = "verify fleet run doctor estimate build regress report peaks workers profile timing proof stats corpus top base"
-RANK = {package: rank for rank, package in enumerate(reversed(ORDER.split()))}
+# Behind each the most lines that it may have.
+ORDER = """verify 570 fleet 474 run 1061 doctor 500 estimate 343 build 690 regress 1232 report 1967 peaks 1366
+workers 1374 profile 512 timing 510 proof 1067 stats 704 corpus 408 top 809 base 1185"""
+PACKAGES = {package: int(lines) for package, lines in re.findall(r"(\w+) (\d+)", ORDER)}
+RANK = {package: rank for rank, package in enumerate(reversed(PACKAGES))}
 # What pair authors and the documented commands import stands beside the packages.
 BESIDE = dict.fromkeys(("workload", "requirements", "cuda", "performance_targets"), "top") | {
     "benchmark_comparison": "report"
@@ -36,7 +39,7 @@ PARENTS = {"profile.nsight"} | {
     f"peaks.{m}" for m in ("store", "survey", "display")
 }  # of these packages, what the parent reads
 # Lines of each part. A number may fall at any time; it rises with a sentence in the commit that says why.
-LINES = {"core": 7_118, "common/python": 14_772, "tools": 3_169, "tests": 19_914}
+LINES = {"core": 7_118, "common/python": 14_772, "tools": 3_169, "tests": 19_908}
 MODULE_LINES, FUNCTION_LINES, PAIR_LINES, CUDA_LINES, MEDIAN_PAIR_LINES = 500, 50, 120, 300, 50
 MODEL_LINES = 1_471  # of all of common/models together
 
@@ -220,7 +223,7 @@ def files_keep_to_their_budget(root: Path) -> list[str]:
 
 
 def parts_keep_to_their_lines(root: Path) -> list[str]:
-    """The ratchet: the harness, its core, the tools and the tests have no more lines than they had."""
+    """The ratchet: the harness, its packages, its core, the tools and the tests have no more lines than they had."""
     modules = library(root)
     parts = {
         "core": [file for module, file in modules.items() if package_of(module) in CORE],
@@ -228,8 +231,19 @@ def parts_keep_to_their_lines(root: Path) -> list[str]:
         "tools": tools(root),
         "tests": sorted(root.glob("tests/**/*.py")),
     }
+    parts |= {one: [file for module, file in modules.items() if package_of(module) == one] for one in PACKAGES}
     counts = {part: sum(len(file.read_text().splitlines()) for file in files) for part, files in parts.items()}
-    return [f"{part} has {n} lines, {LINES[part]} allowed" for part, n in counts.items() if n > LINES[part]]
+    allowed = LINES | PACKAGES
+    return [f"{part} has {n} lines, {allowed[part]} allowed" for part, n in counts.items() if n > allowed[part]]
+
+
+def modules_are_no_splinters(root: Path) -> list[str]:
+    """One under 40 lines has two importers or more, or it belongs into the one that it has."""
+    files = library(root)
+    uses = [{other for _, other in siblings(ast.walk(parse(file)), files)} for file in python_files(root)]
+    short = (module for module, file in files.items() if len(file.read_text().splitlines()) < 40)
+    lone = (module for module in short if sum(module in used for used in uses) == 1)
+    return [f"{module} has under 40 lines and a single importer" for module in lone]
 
 
 def median_pair_file_is_short(root: Path) -> list[str]:
@@ -360,17 +374,12 @@ BREACHES: list[tuple[Rule, dict[str, str], str]] = [
         {CUDA: "import common.python.timing.clock", CLOCK: "def f():\n    import common.python.cuda"},
         "-> cuda",
     ),
+    (parts_keep_to_their_lines, {"common/python/fleet/a.py": "x = 1\n" * 500}, "fleet has 500 lines"),
+    (modules_are_no_splinters, {CLOCK: "import common.python.cuda", CUDA: "x = 1"}, "cuda has under 40 lines"),
     (parts_keep_to_their_lines, {f"tools/{n}.py": "x = 1\n" * 400 for n in range(17)}, "tools has 6800 lines"),
     (parent_imports_no_torch, {"tools/cli/new.py": "if 1:\n    from triton import jit"}, "new.py:2"),
     (parent_imports_no_torch, {"common/python/run/suite.py": "import ch07.baseline_x"}, "suite.py:1"),
-    (
-        parent_imports_no_torch,
-        {
-            "common/python/run/session.py": "import common.python.workload",
-            "common/python/workload.py": "import torch.nn",
-        },
-        "workload.py:1",
-    ),
+    (parent_imports_no_torch, {SESSION: "import common.python.timing.clock", CLOCK: "import torch.nn"}, "clock.py:1"),
     (chapters_import_the_library_and_their_baseline, {BASELINE: "from ch08.baseline_x import f"}, "ch08.baseline_x"),
     (chapters_import_the_library_and_their_baseline, {OPTIMIZED: "from ch07.baseline_y import f"}, "ch07.baseline_y"),
     (chapters_import_the_library_and_their_baseline, {OPTIMIZED: "def f():\n    import tools.cli"}, "x.py:2"),
@@ -391,11 +400,7 @@ BREACHES: list[tuple[Rule, dict[str, str], str]] = [
     (pair_files_open_with_their_mechanism, {BASELINE: SENTENCE.replace("apart.", "apart")}, "a period"),
     (pair_files_open_with_their_mechanism, {BASELINE: SENTENCE.replace("copies", "copies and " * 9)}, "120 characters"),
     (pair_files_open_with_their_mechanism, {BASELINE: '"""Baseline of the transpose."""'}, "say what happens"),
-    (
-        pair_files_open_with_their_mechanism,
-        {BASELINE: '"""This is what baseline_x does at first."""'},
-        "say what happens",
-    ),
+    (pair_files_open_with_their_mechanism, {BASELINE: '"""What baseline_x does at first."""'}, "say what happens"),
     (pair_files_open_with_their_mechanism, {"ch07/baseline_x.cu": "#pragma once"}, "line 1 must be a comment"),
     (pair_files_stay_within_the_protocol, {BASELINE: "import sys\nsys.path.append(0)"}, "x.py:2: sys.path"),
     (pair_files_stay_within_the_protocol, {BASELINE: "torch.manual_seed(0)"}, "seeds come from draw"),
@@ -408,11 +413,7 @@ BREACHES: list[tuple[Rule, dict[str, str], str]] = [
     (every_variant_has_its_baseline, {BASELINE: SENTENCE, "ch07/peer_x.py": SENTENCE}, "a peer names its library"),
     (every_variant_has_its_baseline, {"ch07/transpose.py": SENTENCE}, "a chapter's files are"),
     (every_variant_has_its_baseline, {"ch07/baseline_x.cu": "// It copies."}, "baseline_x.py is missing"),
-    (
-        imports_are_not_tried,
-        {BASELINE: "try:\n    import liger_kernel\nexcept ImportError: pass"},
-        "needs(modules=...)",
-    ),
+    (imports_are_not_tried, {BASELINE: "try:\n    import x\nexcept ImportError: pass"}, "needs(modules=...)"),
     (nothing_is_left_lying, {"ch07/baseline_x.cu": "// It copies. TODO: say how"}, "baseline_x.cu:1"),
     (nothing_is_left_lying, {"ch07/baseline_x.cu": "// It copies.\n// out[i] = in[i];"}, "baseline_x.cu:2"),
 ]
