@@ -18,7 +18,7 @@ from common.python.report.markdown import BEGIN, chapter_table, escaped, replace
 from common.python.report.rows import ratio_text
 
 FEWEST_RUNS = 3  # an expectation of fewer is provisional
-STEPS = "Rungs in the order to learn them, each against the measured one before it, on which it may or may not build:"
+STEPS = "Each rung against the one before it, in the order to learn them; not every rung builds on that one:"
 
 
 class Time(Model):
