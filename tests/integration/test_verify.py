@@ -60,7 +60,7 @@ def honest(tree: Tree) -> Tree:
     pair = expectations.Expectation(measured="", commit=None, dirty=None, versions={}, driver=None, result=result)
     kept = expectations.Expectations(gpu="NVIDIA H200", pairs={"doubles": pair})
     (tree.root / "ch01" / "expectations_h200.json").write_text(kept.model_dump_json(indent=1) + "\n")
-    shown = expectations.replace_between_markers(readme, expectations.table(kept, mechanisms=True))
+    shown = expectations.replace_between_markers(readme, expectations.table(kept, tree.root / "ch01"))
     (tree.root / "ch01" / "README.md").write_text(shown)
     return tree
 

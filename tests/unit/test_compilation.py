@@ -129,7 +129,7 @@ def test_a_file_that_is_missing_or_wrong_is_a_failure_and_not_a_skip(tmp_path: P
 
 def place(root: Path) -> Path:
     (pair,) = find_pairs(root)
-    task = next(task for task in compilation._tasks(pair, ["sm_90a"]) if task.variant.role == "optimized")
+    task = next(task for task in compilation.tasks_of(pair, ["sm_90a"]) if task.variant.role == "optimized")
     return compilation._place(task)
 
 

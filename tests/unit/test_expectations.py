@@ -114,6 +114,15 @@ def test_all_tables_are_written_anew_of_what_is_kept_with_the_mechanism_of_each_
     assert expectations.renew_tables(tmp_path, "NVIDIA B200") == []
 
 
+def test_a_table_says_what_each_rung_of_a_stated_order_gains_over_the_one_before(tmp_path: Path) -> None:
+    folder = chapter(tmp_path)
+    baseline = '"""A copy by rows of pages."""\nfrom w import Workload\nworkload = Workload(rungs="wide tall")\n'
+    (folder / "baseline_copy.py").write_text(baseline)
+    us = {"baseline": 100.0, "optimized": 20.0, "optimized__tall": 25.0, "optimized__wide": 50.0, "peer__tall": 80.0}
+    expectations.record(tmp_path, [made_of([(pair(us, name="copy"), manifest())] * 3, ROOT)])
+    assert "\n- ch07:copy: wide 2.00x, tall 2.00x, optimized 1.25x\n<!--" in (folder / "README.md").read_text()
+
+
 # The CSV has a line a pair with both sides, and nothing of what may not be shown.
 
 US = {"baseline": 100.0, "optimized": 50.0, "peer__lib": 55.0}

@@ -228,18 +228,17 @@ def prepare(a):
 '''
 
 
-def test_triton_kernels_are_watched_by_name_with_those_that_their_file_imports(
-    run: Run, stand_in: Path, tmp_path: Path
-) -> None:
-    pair(tmp_path, "mixed", ("optimized",))
+def test_kernels_that_a_helper_has_or_loads_are_watched_by_name(run: Run, stand_in: Path, tmp_path: Path) -> None:
+    pair(tmp_path, "mixed", ("optimized", "helped"))
+    (tmp_path / "ch06" / "optimized_mixed__helped.py").write_text('"""Its helper loads the .cu file beside it."""\n')
     (tmp_path / "ch06" / "optimized_mixed__triton.py").write_text(TRITON)
     (tmp_path / "ch06" / "helpers.py").write_text("import triton\n@triton.jit\ndef helper(x):\n    pass\n")
     code, lines = run("--tool", "racecheck", root=tmp_path)
     assert (code, lines[0]) == (0, "racecheck  ch06:mixed: clean")
     recorded = (stand_in / "recorded").read_text().splitlines()
-    names = {word for word in recorded if word.startswith("kns=")}
-    assert names == {"kns=twice_optimized", "kns=twice_in_triton", "kns=helper"}
-    assert list(json.loads(recorded[-2])["modules"]) == ["optimized_mixed", "optimized_mixed__triton"]
+    names = ("twice_optimized", "twice_helped", "twice_in_triton", "helper")
+    assert {word for word in recorded if word.startswith("kns=")} == {f"kns={name}" for name in names}
+    assert [*json.loads(recorded[-2])["modules"]] == [f"optimized_mixed{rung}" for rung in ("", "__helped", "__triton")]
 
 
 def test_a_librarys_kernels_are_watched_only_by_tools_that_watch_all(run: Run, tmp_path: Path) -> None:

@@ -23,7 +23,7 @@ from common.python.base.machine import Gpu, Machine, machine
 from common.python.base.reaper import PR_SET_CHILD_SUBREAPER, end_children, prctl
 from common.python.base.text import clean
 from common.python.base.toolkit import ROOT, find_program
-from common.python.build.compilation import imports_of
+from common.python.build.compilation import imports_of, tasks_of
 from common.python.corpus.discovery import Pair, choose
 from common.python.cuda import CudaError, compile_source
 from common.python.profile.nsight import run_to_end, step_command
@@ -43,7 +43,6 @@ ERROR_EXIT = 9
 TOOLS = ("memcheck", "racecheck", "initcheck", "synccheck")
 OPTIONS = {"memcheck": ("--report-api-errors", "no", "--padding", PADDING)}
 OWN_KERNELS_ONLY = ("racecheck", "synccheck")
-WATCHED = {"CUDA", "Triton"}
 JIT = re.compile(r"^@triton\.jit\b.*?^def (\w+)", re.MULTILINE | re.DOTALL)  # a function of Triton
 KERNEL = re.compile(r"__global__(?:\s|void\b|__\w+__|\((?:[^()]|\([^()]*\))*\))+(\w+)\(")
 SUMMARY = re.compile(r"^=+ (?:ERROR|RACECHECK) SUMMARY: (\d+)", re.MULTILINE)
@@ -60,9 +59,7 @@ def runs_of(pair: Pair, here: Machine) -> tuple[list[Pair], list[str]]:
     A process has all variants with kernels of our own, or one peer; of a pair that isolates them, each has its own.
     """
     runnable, skipped = [], []
-    for variant in pair.variants:
-        if not WATCHED & {*variant.kinds}:
-            continue
+    for variant in {task.variant.name: task.variant for task in tasks_of(pair, [""])}.values():
         reasons = [variant.problem] if variant.problem else unmet(variant.required, here)
         if pair.gpus != 1:
             reasons.append("its ranks are processes of their own")
@@ -87,13 +84,12 @@ def own_kernels(run: Pair, arch: str) -> list[str]:
     CudaError.
     """
     names = []
-    for variant in run.variants:
-        if "CUDA" in variant.kinds:
-            source = variant.path.with_suffix(".cu")
-            compile_source(source, arch)
-            names += KERNEL.findall(source.read_text())
-        if "Triton" in variant.kinds:
-            text = "\n".join(file.read_text() for file in imports_of(variant.path, run.folder.root))
+    for task in tasks_of(run, [arch]):
+        if task.language == "CUDA":
+            compile_source(task.path, arch)
+            names += KERNEL.findall(task.path.read_text())
+        else:
+            text = "\n".join(file.read_text() for file in imports_of(task.path, run.folder.root))
             names += JIT.findall(text)
     return list(dict.fromkeys(names))
 
@@ -141,7 +137,7 @@ def sanitize(
     if unknown := [name for name in tool or [] if name not in TOOLS]:
         raise ValueError(f"--tool {unknown[0]!r} is not one of {', '.join(TOOLS)}")
     pairs = choose(root.resolve(), targets or ["all"])
-    pairs = [pair for pair in pairs if any(WATCHED & {*variant.kinds} for variant in pair.variants)]
+    pairs = [pair for pair in pairs if any(tasks_of(pair, [""]))]
     if not pairs:
         named = " ".join(targets or ["all"])
         raise ValueError(f"{named} has no CUDA or Triton variant: compute-sanitizer is for kernels that stand here")

@@ -85,7 +85,7 @@ def compile_pairs(
     far it is.
     """
     here = machine()
-    tasks = [task for pair in pairs for task in _tasks(pair, archs)]
+    tasks = [task for pair in pairs for task in tasks_of(pair, archs)]
     results = {task: ended for task in tasks if (ended := _not_compiled(task, here))}
     places = {task: _place(task) for task in tasks if task not in results and task.language == "Triton"}
     for task, place in places.items():
@@ -109,7 +109,7 @@ def compile_pairs(
     return [results[task] for task in tasks]
 
 
-def _tasks(pair: Pair, archs: Sequence[str]) -> Iterator[Task]:
+def tasks_of(pair: Pair, archs: Sequence[str]) -> Iterator[Task]:
     for variant in pair.variants:
         languages: list[Language] = ["CUDA"] * ("CUDA" in variant.kinds or variant.path.with_suffix(".cu").exists())
         languages += ["Triton"] * ("Triton" in variant.kinds)

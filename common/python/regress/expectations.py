@@ -1,6 +1,6 @@
 """What a folder's pairs gave on a named GPU: kept beside them, `ch07/expectations_<gpu>.json`, shown in its README."""
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Literal
 
@@ -11,11 +11,14 @@ from common.python.base.journal import write
 from common.python.base.manifest import digest, git_state
 from common.python.base.results import Interval, Manifest, Model, PairResult
 from common.python.base.safe_read import read_model
-from common.python.corpus.targets import CHAPTERS, homes
+from common.python.corpus.discovery import pairs_in
+from common.python.corpus.targets import CHAPTERS, Folder, homes
 from common.python.regress.environment import facts
 from common.python.report.markdown import BEGIN, chapter_table, escaped, replace_between_markers
+from common.python.report.rows import ratio_text
 
 FEWEST_RUNS = 3  # an expectation of fewer is provisional
+STEPS = "Each rung against the one before it, in the order to learn them; not every rung builds on that one:"
 
 
 class Time(Model):
@@ -125,7 +128,7 @@ def record(root: Path, fresh: Iterable[Expectation], words: Iterable[str] = ()) 
         files = {path: kept.model_dump_json(indent=1, exclude_defaults=True) + "\n"}
         if shows(chapter, path.parent):
             readme = path.parent / "README.md"
-            files[readme] = replace_between_markers(readme.read_text(), table(most, mechanisms=True))
+            files[readme] = replace_between_markers(readme.read_text(), table(most, path.parent))
         for file, text in files.items():
             write(file, text)
         written += files
@@ -150,23 +153,43 @@ def renew_tables(root: Path, gpu: str) -> list[Path]:
     readmes = []
     for _, path, kept in _kept(homes(root, ()), gpu):
         readmes.append(path.parent / "README.md")
-        write(readmes[-1], replace_between_markers(readmes[-1].read_text(), table(kept, mechanisms=True)))
+        write(readmes[-1], replace_between_markers(readmes[-1].read_text(), table(kept, path.parent)))
     return readmes
 
 
-def table(expectations: Expectations, mechanisms: bool = False) -> str:
-    """The table as it stands between a README's markers; a chapter's says what the mechanism of each variant is."""
+def table(expectations: Expectations, folder: Path | None = None) -> str:
+    """The table as it stands between a README's markers.
+
+    That of a folder says what the mechanism of each variant is, and what each rung gains over the one before.
+    """
     results = [over_runs(pair) for pair in expectations.pairs.values()]
-    shown = chapter_table(results, mechanisms)
+    shown = chapter_table(results, folder is not None)
+    ladders = steps(folder, results) if folder else []
+    below = "\n- ".join((f"\n\n{STEPS}\n", *ladders)) if ladders else ""
     few = [escaped(name) for name, pair in expectations.pairs.items() if pair.runs < FEWEST_RUNS]
     if len(few) == len(results):
-        return f"{shown} Provisional: each is of fewer than {FEWEST_RUNS} runs."
+        return f"{shown} Provisional: each is of fewer than {FEWEST_RUNS} runs.{below}"
     said = f" Provisional, from fewer runs: {', '.join(few)}." if few else ""
     over = (
         "its first line's speedup that of all of them, with the interval over runs; "
         "the commit is in the chapter's expectations file"
     )
-    return f"{shown} Each pair's is the run with the median gain of at least {FEWEST_RUNS}, {over}.{said}"
+    return f"{shown} Each pair's is the run with the median gain of at least {FEWEST_RUNS}, {over}.{said}{below}"
+
+
+def steps(folder: Path, results: Sequence[PairResult]) -> list[str]:
+    """A line for each pair that states the order of its rungs and has two or more of them with a speedup."""
+    orders = {pair.name: str(pair.literals.get("rungs", "")).split() for pair in pairs_in(Folder(folder))}
+    lines = list[str]()
+    for result in results:
+        rows = [row for row in result.variants if row.role == "optimized" and result.trusted(row)]
+        known = {row.label: row.speedup.ratio for row in rows if row.speedup}
+        rungs = [label for label in orders.get(result.name, ()) if label in known]
+        if len(rungs) > 1 and "optimized" in known and result.goal != "memory":
+            last = [1.0, *(known[label] for label in rungs)]
+            found = [f"{label} {ratio_text(known[label] / ratio)}" for label, ratio in zip([*rungs, "optimized"], last)]
+            lines.append(escaped(f"{result.key}: {', '.join(found)}"))
+    return lines
 
 
 def over_runs(pair: Expectation) -> PairResult:

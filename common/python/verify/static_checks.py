@@ -103,7 +103,7 @@ def check_results(folders: Mapping[str, Path]) -> Iterator[Finding]:
         paths = sorted(folder.glob("expectations_*.json"))
         for path in paths:
             try:
-                tables[path.name] = expectations.table(expectations.read(path), mechanisms=True)
+                tables[path.name] = expectations.table(expectations.read(path), folder)
                 yield Finding("expectations", "passed")
             except (OSError, ValueError) as error:
                 line = re.search(r" at line (\d+)", str(error))
