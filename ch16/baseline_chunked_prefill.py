@@ -7,7 +7,7 @@ from torch import Tensor
 
 from common.models.caches import Cache, continuing, new_cache, prefilling
 from common.models.codes import own
-from common.models.decoder import Shape, Weights, draw_weights, forward, greedy, turns
+from common.models.decoder import Shape, Turning, Weights, draw_weights, forward, greedy, turns
 from common.models.graphs import replayable
 from common.models.references import hidden_states, planted
 from common.models.timeline import Deliver, metered
@@ -19,7 +19,7 @@ EIGHT_B = {"layers": 2, "vocabulary": 32000, "width": 4096, "heads": 32, "kv_hea
 SMALL = {"layers": 2, "vocabulary": 97, "width": 96, "heads": 6, "kv_heads": 2, "hidden": 131}
 
 
-@torch.inference_mode()
+@torch.no_grad()
 def filled(weights: Weights, shape: Shape, history: Tensor, steps: int) -> Cache:
     """A cache of all but the last token of each stream, with room for that one and what follows."""
     cache = new_cache(shape, len(history), history.shape[1] + steps, weights["head"])
@@ -34,15 +34,13 @@ def inputs(
     """A prompt (1, length) that arrives, and streams (streams, history) that run, with what is cached of them."""
     weights, words = draw_weights(draw, Shape(**shape), getattr(torch, dtype)), shape["vocabulary"]
     tokens = draw.integers(streams, history, high=words)
-    cache = filled(weights, Shape(**shape), tokens, steps)
     return {
         "weights": weights,
         "shape": Shape(**shape),
         "prompt": draw.integers(1, prompt, high=words),
         "streams": tokens,
-        "keys": [tensor.clone() for tensor in cache.keys],
-        "values": [tensor.clone() for tensor in cache.values],
         "steps": steps,
+        **vars(filled(weights, Shape(**shape), tokens, steps)),  # keys and values, by layer
     }
 
 
@@ -56,9 +54,7 @@ def reference(
 
 def cost(shape: dict[str, int], prompt: int, streams: int, history: int, steps: int, dtype: str) -> Cost:
     """All tokens' products; a stream's steps follow each other, and each reads all weights. Attention is left out.
-
-    The last block owes keys and values of the whole prompt, but the rest for its last token only.
-    """
+    The last block owes keys and values of the whole prompt, but the rest for its last token only."""
     network, decoded = Shape(**shape), streams * steps
     blocks, head = network.layers * network.layer_weights, network.width * network.vocabulary
     return Cost(
@@ -84,9 +80,7 @@ workload = Workload(
 )
 
 
-def passed(
-    weights: Weights, shape: Shape, tokens: Tensor, positions: Tensor, turning: tuple[Tensor, Tensor], cache: Cache
-) -> Tensor:
+def passed(weights: Weights, shape: Shape, tokens: Tensor, positions: Tensor, turning: Turning, cache: Cache) -> Tensor:
     """The state of each row's last token: of a prompt, or of the one token that a stream has new."""
     attend = prefilling(cache) if tokens.shape[1] > 1 else continuing(cache, positions)
     return forward(weights, shape, tokens, turning, attend)[:, -1]

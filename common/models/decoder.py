@@ -23,6 +23,7 @@ EPSILON = 1e-5  # of RMSNorm, as in Llama 3
 SHARPNESS = 2.0  # standard deviation of attention's scores: with 1, every token would see little but the mean of all
 Weights = dict[str, Any]  # embedding, head, norm, successor; layers: a list of dicts
 Attend = Callable[[int, Tensor, Tensor, Tensor], Tensor]  # layer, queries, keys, values to the attended, like queries
+Turning = tuple[Tensor, Tensor]  # cosine and sine
 Linear = Callable[[Tensor, Any], Tensor]  # activations (..., in) and a matrix in whatever form, to (..., out)
 
 
@@ -112,9 +113,7 @@ def draw_weights(
     return {"embedding": embedding, "layers": layers, "norm": norm, "head": head, "successor": successor}
 
 
-def forward(
-    weights: Weights, shape: Shape, tokens: Tensor, positions: Tensor | tuple[Tensor, Tensor], attend: Attend
-) -> Tensor:
+def forward(weights: Weights, shape: Shape, tokens: Tensor, positions: Tensor | Turning, attend: Attend) -> Tensor:
     """Hidden states (batch, length, width) after the last norm, of tokens (batch, length) at these positions.
 
     `attend(layer, q, k, v)` gets q (batch, length, heads, head_dim), k and v (batch, length, kv_heads, head_dim).
@@ -146,7 +145,7 @@ def block(
     return x + linear(F.silu(gate) * up, layer["down"])
 
 
-def turns(shape: Shape, positions: Tensor, dtype: torch.dtype) -> tuple[Tensor, Tensor]:
+def turns(shape: Shape, positions: Tensor, dtype: torch.dtype) -> Turning:
     """Cosine and sine (batch, length, 1, head_dim / 2) of the angles by which each pair of numbers is turned."""
     steps = torch.arange(0, shape.head_dim, 2, device=positions.device, dtype=torch.float32) / shape.head_dim
     angles = positions[..., None, None].float() * shape.rope_base**-steps

@@ -141,16 +141,31 @@ assert sorted(tiles[:, 0].tolist()) == list(range(rows))
 lengths = (tiles[:, 1] + tiles[:, 2]).tolist()
 assert lengths == sorted(lengths, reverse=True)
 """
+# Chapter 19's delayed scale: what outgrows the earlier maxima saturates, is noted, and fits in the next step.
+DELAYED_SCALING = """
+import torch
+from ch19.optimized_delayed_scaling import prepare
+
+step = prepare(torch.tensor([[3.5, 28, -1792]]).bfloat16(), torch.tensor([5, 4, 6.9]))
+for wanted in ([224, 448, -448], 64, [1792, 5, 4]), ([0.875, 7, -448], 0.25, [1792, 1792, 5]):
+    codes, scale, history = step()
+    assert (codes[0].view(torch.float8_e4m3fn).float().tolist(), scale.item(), history.tolist()) == wanted
+"""
 PROGRAMS = {
     "all-reduce": (SYMMETRIC_ALLREDUCE, ((2, 40, 0), (3, 33, 0), (2, 16, 0xFFFD))),
     "put": (SYMMETRIC_PUT, ((3, 185), (2, 128), (1, 1))),
     "all-to-all": (MOE_ALL_TO_ALL, ((2, 11, 37), (3, 5, 64), (2, 1, 1))),
     "tiles of documents": (DOCUMENT_TILES, ((331,), (70, 300, 5, 256), (128, 128, 600, 1, 200))),
+    "delayed scale": (DELAYED_SCALING, ((),)),
 }
 
 
 @nightly_unless_changed(
-    "ch04:symmetric_allreduce", "ch04:symmetric_put", "ch04:moe_all_to_all", "ch18:flex_document_mask"
+    "ch04:symmetric_allreduce",
+    "ch04:symmetric_put",
+    "ch04:moe_all_to_all",
+    "ch18:flex_document_mask",
+    "ch19:delayed_scaling",
 )
 def test_each_does_what_its_program_says() -> None:
     environment = os.environ | {"TRITON_INTERPRET": "1", "CUDA_VISIBLE_DEVICES": "", "PYTHONPATH": str(ROOT)}
