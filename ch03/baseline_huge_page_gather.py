@@ -14,7 +14,7 @@ workload = Workload(
         "ids": draw.host.integers(picks, high=rows),
     },
     reference=lambda table, ids: table.index_select(0, ids),
-    # At the rate of all cores: more threads than these variants' one could gather the rows.
+    # At the rate of all cores: several threads could gather the rows, though these variants use one.
     cost=lambda rows, width, picks: Cost(host_bytes=picks * (2 * 4 * width + 8), items=picks, unit="rows"),
     # 1 GiB: 262,144 small pages or 512 huge ones, and a core's TLB has a few thousand entries. Rows of 32 bytes: of
     # longer ones memory's bandwidth would be the limit, not where each begins.

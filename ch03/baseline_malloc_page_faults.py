@@ -12,7 +12,7 @@ workload = Workload(
         "std": draw.host.uniform(3, 1, low=0.2, high=0.3),
     },
     reference=lambda pixels, mean, std: pixels.double().div_(255).sub_(mean).div_(std),
-    # At the rate of all cores: more threads than these variants' one could normalise the images.
+    # At the rate of all cores: several threads could normalise the images, though these variants use one.
     cost=lambda images, side: Cost(host_bytes=3 * images * side**2 * (1 + 4), items=images, unit="images"),
     # glibc raises its mapping threshold by itself, but never over 32 MiB: 64 images in fp32 are 37 MiB
     sizes={

@@ -120,7 +120,8 @@ def test_a_table_says_what_each_rung_of_a_stated_order_gains_over_the_one_before
     (folder / "baseline_copy.py").write_text(baseline)
     us = {"baseline": 100.0, "optimized": 20.0, "optimized__tall": 25.0, "optimized__wide": 50.0, "peer__tall": 80.0}
     expectations.record(tmp_path, [made_of([(pair(us, name="copy"), manifest())] * 3, ROOT)])
-    assert "\n- ch07:copy: wide 2.00x, tall 2.00x, optimized 1.25x\n<!--" in (folder / "README.md").read_text()
+    said = r"- ch07:copy: wide 2.00x \[2.00, 2.00\], tall 2.00x \[2.00, 2.00\], optimized 1.25x \[1.25, 1.25\]"
+    assert f"\n{said}\n<!--" in (folder / "README.md").read_text()
 
 
 # The CSV has a line a pair with both sides, and nothing of what may not be shown.

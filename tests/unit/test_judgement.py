@@ -298,9 +298,19 @@ def test_the_fastest_peer_is_the_one_compared_with() -> None:
     assert row(judged, "peer_x__quick").verdict == "faster"
 
 
-def test_a_peer_that_is_slower_than_the_baseline_is_not_compared_with() -> None:
-    judged = judge(pair({BASE: 100.0, OPT: 50.0, "peer_x__slow": 125.0}), PEAKS)
-    assert (judged.best_peer, judged.peer_ratio, row(judged, "peer_x__slow").verdict) == (None, None, "slower")
+@pytest.mark.parametrize(("goal", "verdict"), [("speed", "slower"), ("memory", "larger")])
+def test_a_peer_that_is_worse_than_the_baseline_is_not_compared_with_and_a_note_says_so(
+    goal: str, verdict: str
+) -> None:
+    us = {BASE: 100.0, OPT: 50.0, "peer_x__bad": 125.0, "peer_x__even": 100.0}
+    made = pair(us, goal=goal)
+    for name, time in us.items():
+        made = with_row(made, name, why=Why(peak_bytes=time * 1e7))
+    judged = judge(made, PEAKS)
+    assert (judged.best_peer, row(judged, "peer_x__bad").verdict) == ("even", verdict)
+    alone = judge(made.model_copy(update={"variants": made.variants[:3]}), PEAKS)
+    assert (alone.best_peer, alone.peer_ratio) == (None, None)
+    assert "no peer to compare with, as each is worse than the baseline: bad 0.8x" in alone.notes
 
 
 def test_where_memory_is_the_goal_the_smallest_peer_is_compared_with_in_bytes() -> None:

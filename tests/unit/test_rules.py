@@ -16,8 +16,8 @@ Rule = Callable[[Path], list[str]]
 
 # From the top down: a package imports itself and those below it, also inside functions and for type checkers.
 # Behind each the most lines that it may have.
-ORDER = """verify 570 fleet 474 run 1061 doctor 500 estimate 343 build 690 regress 1255 report 1967 peaks 1366
-workers 1374 profile 512 timing 510 proof 1067 stats 704 corpus 408 top 809 base 1185"""
+ORDER = """verify 570 fleet 474 run 1061 doctor 500 estimate 343 build 690 regress 1264 report 1967 peaks 1366
+workers 1374 profile 512 timing 510 proof 1067 stats 709 corpus 408 top 809 base 1185"""
 PACKAGES = {package: int(lines) for package, lines in re.findall(r"(\w+) (\d+)", ORDER)}
 RANK = {package: rank for rank, package in enumerate(reversed(PACKAGES))}
 # What pair authors and the documented commands import stands beside the packages.
@@ -39,7 +39,7 @@ PARENTS = {"profile.nsight"} | {
     f"peaks.{m}" for m in ("store", "survey", "display")
 }  # of these packages, what the parent reads
 # Lines of each part. A number may fall at any time; it rises with a sentence in the commit that says why.
-LINES = {"core": 7_118, "common/python": 14_795, "tools": 3_165, "tests": 19_931}
+LINES = {"core": 7_123, "common/python": 14_809, "tools": 3_165, "tests": 19_942}
 MODULE_LINES, FUNCTION_LINES, PAIR_LINES, CUDA_LINES, MEDIAN_PAIR_LINES = 500, 50, 120, 300, 50
 MODEL_LINES = 1_473  # of all of common/models together
 
@@ -242,8 +242,8 @@ def modules_are_no_splinters(root: Path) -> list[str]:
     files = library(root)
     uses = [{other for _, other in siblings(ast.walk(parse(file)), files)} for file in python_files(root)]
     short = (module for module, file in files.items() if len(file.read_text().splitlines()) < 40)
-    lone = (module for module in short if sum(module in used for used in uses) == 1)
-    return [f"{module} has under 40 lines and a single importer" for module in lone]
+    lone = (module for module in short if sum(module in used for used in uses) < 2)
+    return [f"{module} has under 40 lines and fewer than two importers" for module in lone]
 
 
 def median_pair_file_is_short(root: Path) -> list[str]:

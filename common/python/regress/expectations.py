@@ -1,6 +1,8 @@
 """What a folder's pairs gave on a named GPU: kept beside them, `ch07/expectations_<gpu>.json`, shown in its README."""
 
+import math
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from itertools import pairwise
 from pathlib import Path
 from typing import Literal
 
@@ -15,10 +17,10 @@ from common.python.corpus.discovery import pairs_in
 from common.python.corpus.targets import CHAPTERS, Folder, homes
 from common.python.regress.environment import facts
 from common.python.report.markdown import BEGIN, chapter_table, escaped, replace_between_markers
-from common.python.report.rows import ratio_text
+from common.python.report.rows import interval_text
 
 FEWEST_RUNS = 3  # an expectation of fewer is provisional
-STEPS = "Each rung against the one before it, in the order to learn them; not every rung builds on that one:"
+STEPS = "Each rung against the one before it in the order to learn them, in one run; it need not build on that one:"
 
 
 class Time(Model):
@@ -160,11 +162,11 @@ def renew_tables(root: Path, gpu: str) -> list[Path]:
 def table(expectations: Expectations, folder: Path | None = None) -> str:
     """The table as it stands between a README's markers.
 
-    That of a folder says what the mechanism of each variant is, and what each rung gains over the one before.
+    With a folder it also says each variant's mechanism, and what each rung gains over the one before it.
     """
     results = [over_runs(pair) for pair in expectations.pairs.values()]
     shown = chapter_table(results, folder is not None)
-    ladders = steps(folder, results) if folder else []
+    ladders = steps(folder, [pair.result for pair in expectations.pairs.values()]) if folder else []
     below = "\n- ".join((f"\n\n{STEPS}\n", *ladders)) if ladders else ""
     few = [escaped(name) for name, pair in expectations.pairs.items() if pair.runs < FEWEST_RUNS]
     if len(few) == len(results):
@@ -183,13 +185,20 @@ def steps(folder: Path, results: Sequence[PairResult]) -> list[str]:
     lines = list[str]()
     for result in results:
         rows = [row for row in result.variants if row.role == "optimized" and result.trusted(row)]
-        known = {row.label: row.speedup.ratio for row in rows if row.speedup}
-        rungs = [label for label in orders.get(result.name, ()) if label in known]
-        if len(rungs) > 1 and "optimized" in known and result.goal != "memory":
-            last = [1.0, *(known[label] for label in rungs)]
-            found = [f"{label} {ratio_text(known[label] / ratio)}" for label, ratio in zip([*rungs, "optimized"], last)]
+        known = {row.label: row.speedup for row in rows if row.speedup} | {"baseline": Interval.point(1.0)}
+        order = pairwise(["baseline", *orders.get(result.name, ()), "optimized"])
+        both = [(own, known[own], known[last]) for last, own in order if own in known and last in known]
+        if len(both) > 1 and result.goal != "memory":
+            found = (f"{label} {interval_text(_over(own, last))}" for label, own, last in both)
             lines.append(escaped(f"{result.key}: {', '.join(found)}"))
     return lines
+
+
+def _over(own: Interval, last: Interval) -> Interval:
+    """One speedup over another. What rounds have in common is not taken out, so the interval is rather too wide."""
+    ratio, apart = own.ratio / last.ratio, math.hypot(*(math.log(one.high / one.low) / 2 for one in (own, last)))
+    low, high = (ratio * math.exp(way * apart) for way in (-1, 1))
+    return Interval(ratio=ratio, low=low, high=high, rounds=own.rounds)
 
 
 def over_runs(pair: Expectation) -> PairResult:

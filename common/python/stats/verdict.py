@@ -18,6 +18,7 @@ OUT_OF_MEMORY = re.compile(r"out of memory|OutOfMemory|MemoryError|ALLOC_FAILED|
 LATE_SHARE = 0.05  # of device samples, beyond which late ones are noted
 BEYOND = 105.0  # % of limit: the peak's best sample may be as fast, or a cache may hold what need not move
 OF_MEMORY: dict[Verdict, Verdict] = {"faster": "smaller", "slower": "larger"}
+WORSE = ("slower", "larger")
 PACE_PART = 0.5  # deviation of ratios between rounds over that of the host's pace, for a side that is all host time
 
 HINTS = (  # a pattern in a reason that says what happened, and what helps
@@ -184,9 +185,9 @@ def host_share(blocks: Sequence[Block], row: VariantResult) -> float:
 
 
 def _compare_with_peers(result: PairResult) -> None:
-    """The best sound peer against a sound headline, in time or in bytes; one slower than the baseline is no peer."""
+    """The best sound peer against a sound headline, in time or in bytes; one worse than the baseline is no peer."""
     own, rows = result.headline, [row for row in result.variants if row.role == "peer" and row.sound]
-    gains = [(gain, row) for row in rows if (gain := result.gain(row)) and (result.goal == "memory" or gain.high >= 1)]
+    gains = [(gain, row) for row in rows if row.verdict not in WORSE and (gain := result.gain(row))]
     result.best_peer, result.peer_ratio = None, None
     if own is not None and own.sound and result.gain(own) and gains:
         best = max(gains, key=lambda peer: peer[0].ratio)[1]
@@ -246,6 +247,10 @@ def _notes(result: PairResult) -> list[str]:
     own = result.headline
     if own is not None and own.role == "optimized" and own.name != f"optimized_{result.name}":
         notes.append(f"the rung {own.label} speaks for the pair: optimized_{result.name} is not timed here")
+    worse = [row for row in result.variants if row.role == "peer" and row.sound and row.verdict in WORSE]
+    if worse and result.best_peer is None:
+        told = ", ".join(f"{row.label} {gain.ratio:.3g}x" for row in worse if (gain := result.gain(row)))
+        notes.append(f"no peer to compare with, as each is worse than the baseline: {told}")
     fastest = [spread.median for row in result.variants if (spread := result.spread(row)) is not None]
     if result.floor_us and fastest and min(fastest) < NEAR_FLOOR * result.floor_us:
         notes.append(f"within 10x of the floor: an empty step reads {result.floor_us:.1f} us")
