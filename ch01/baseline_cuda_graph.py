@@ -24,7 +24,7 @@ def inputs(draw: Draw, batch: int, width: int, layers: int) -> Inputs:
 workload = Workload(
     inputs=inputs,
     reference=network,
-    # No phases: weights bound each layer, so the layers' times add up to this; there is no peak of a barrier between them.
+    # No phases: weights bound each layer, so the layers' times add up to this; a barrier between them has no peak.
     cost=lambda batch, width, layers: Cost(
         read=4 * (layers * (width + 1) * width + batch * width),
         write=4 * batch * width,
