@@ -21,8 +21,8 @@ USES_HELPER = """
 
         return step
 """
-HELPER = "import time\n\n\ndef double(a):\n    time.sleep(0.005)\n    return a * 2\n"
-SLOW = HELPER.replace("0.005", "0.05")
+HELPER = "import time\n\n\ndef double(a):\n    time.sleep(0.002)\n    return a * 2\n"
+SLOW = HELPER.replace("0.002", "0.012")
 LIMITED = ("--size", "test", "--iterations", "8", "--warmup", "1", "--seed", "7")
 
 

@@ -40,7 +40,7 @@ def test_a_rung_that_is_slower_there_is_faster_here(tree: Tree, tmp_path: Path) 
     slow_there = f"""
         import sys, time
         open({str(log)!r}, "a").write(sys.prefix + chr(10))
-        time.sleep(0.1 if sys.prefix == {str(here)!r} else 0.005)
+        time.sleep(0.02 if sys.prefix == {str(here)!r} else 0.003)
     """
     slow_here = slow_there.replace(" == ", " != ")
     tree.pair("ch01:x", doing("__import__('time').sleep(0.0005)"), optimized=doing(slow_there), padded=doing(slow_here))
@@ -92,7 +92,7 @@ def test_the_end_of_time_ends_workers_in_another_python(tree: Tree, tmp_path: Pa
     worker = Worker(tree.root, tmp_path / "scratch", tmp_path / "log", settings)
     asked, began = {"baseline": "ch01.baseline_x", "modules": {}, "size": "test"}, time.monotonic()
     with pytest.raises(TimeoutError):
-        list(at_once(lambda name: worker.call(name, 80, **asked), ["load"], 1, began + 15))
+        list(at_once(lambda name: worker.call(name, 80, **asked), ["load"], 1, began + 8))
     assert time.monotonic() - began < 60
     worker.kill()
 

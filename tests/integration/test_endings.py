@@ -318,7 +318,7 @@ def test_a_suites_time_that_ends_before_a_worker_has_started(here: Tree) -> None
 def test_the_suites_time_passes_while_another_holds_the_device(here: Tree) -> None:
     here.pair("ch01:a")
     with hold(None, print, wait=False):
-        code, out, err = finish(start(here, "--suite-timeout", "12"))
+        code, out, err = finish(start(here, "--suite-timeout", "8"))
     assert (code, out) == (4, "")
     waiting, up = err.splitlines()
     for line in (waiting, up):
