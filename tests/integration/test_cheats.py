@@ -78,7 +78,7 @@ def test_cheat_is_refused_and_its_honest_twin_accepted(
     for _ in range(4 if remembers else 1):  # on a busy machine a memory's lead may drown, and then no number is shown
         rows = {row.label: row for row in run(pairs[name], tmp_path).variants}
         cheat = rows["optimized"]
-        if cheat.verdict != "too noisy":
+        if cheat.verdict not in ("too noisy", "inconclusive"):
             break
     if cheat.status == "unsupported":
         pytest.skip(f"{name}: {cheat.reason}")
