@@ -11,7 +11,7 @@ from common.python.base.journal import write
 from common.python.base.toolkit import ROOT
 from common.python.corpus.discovery import find_pairs
 from common.python.performance_targets import Peaks
-from common.python.regress.expectations import Expectation, Expectations, expected, over_runs, renew_tables, table
+from common.python.regress.expectations import Expectation, Expectations, expected, over_runs, record, table
 from common.python.report.charts import gain_chart, headline_chart, roofline_chart, standing_alone
 from common.python.report.markdown import BEGIN, replace_between_markers
 
@@ -83,5 +83,5 @@ def _lead(one: Expectation) -> Expectation:
 
 
 if __name__ == "__main__":
-    for path in [*renew_tables(ROOT, GPU), *renew(ROOT)]:
+    for path in [*record(ROOT, expected(ROOT, GPU).values()), *renew(ROOT)]:
         print(f"wrote {path.relative_to(ROOT)}")

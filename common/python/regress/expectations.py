@@ -1,7 +1,7 @@
 """What a folder's pairs gave on a named GPU: kept beside them, `ch07/expectations_<gpu>.json`, shown in its README."""
 
 import math
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Sequence
 from itertools import pairwise
 from pathlib import Path
 from typing import Literal
@@ -96,15 +96,9 @@ def expected(root: Path, gpu: str, words: Iterable[str] = ()) -> dict[str, Expec
 
     Raises ValueError naming an unreadable file.
     """
-    kept = _kept(homes(root, words), gpu)
-    return {f"{name}:{pair}": one for name, _, held in kept for pair, one in held.pairs.items()}
-
-
-def _kept(folders: Mapping[str, Path], gpu: str) -> Iterator[tuple[str, Path, Expectations]]:
-    """The folders that have a file for this GPU: their names, the files, and what these hold."""
-    for name, folder in folders.items():
-        if (path := folder / f"expectations_{file_name(gpu)}.json").exists():
-            yield name, path, read(path)
+    files = {name: folder / f"expectations_{file_name(gpu)}.json" for name, folder in homes(root, words).items()}
+    kept = {name: read(path).pairs for name, path in files.items() if path.exists()}
+    return {f"{name}:{pair}": one for name, pairs in kept.items() for pair, one in pairs.items()}
 
 
 def record(root: Path, fresh: Iterable[Expectation], words: Iterable[str] = ()) -> list[Path]:
@@ -148,15 +142,6 @@ def origin(manifest: Manifest, root: Path) -> tuple[str | None, bool | None]:
     if manifest.sources and digests == manifest.sources:
         return git_state(root)
     return manifest.git_commit, manifest.git_dirty if manifest.git_commit is not None else None
-
-
-def renew_tables(root: Path, gpu: str) -> list[Path]:
-    """Write the tables of all chapters' READMEs anew, of what their files hold; gives those that were written."""
-    readmes = []
-    for _, path, kept in _kept(homes(root, ()), gpu):
-        readmes.append(path.parent / "README.md")
-        write(readmes[-1], replace_between_markers(readmes[-1].read_text(), table(kept, path.parent)))
-    return readmes
 
 
 def table(expectations: Expectations, folder: Path | None = None) -> str:
