@@ -41,7 +41,7 @@ def root(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 
 def shown(capsys: pytest.CaptureFixture[str], root: Path, *words: str) -> str:
-    print_targets(root, words)
+    print_targets(root, words, host())
     out = capsys.readouterr().out
     assert max(map(len, out.splitlines())) <= 80
     return out
@@ -57,9 +57,9 @@ def test_of_a_chapter_its_question_and_its_pairs(root: Path, capsys: pytest.Capt
     out = shown(capsys, root, "ch7")
     asks = "The chapter's question: how many bytes are moved? That is counted here."
     assert out.startswith(f"ch07  memory access\n\n{asks}\n\nch07:")
-    assert f"\nch07:{NAME}\n  baseline   Each thread" in out
-    assert "\n  and        tile, cub\n" in out
-    assert "\nch07:b\n  baseline   Rows are copied whole.\n" in out
+    assert f"\nch07:{NAME}\n  baseline   PyTorch  Each thread" in out
+    assert "\n  tile       CUDA     Each thread" in out
+    assert "\nch07:b\n  baseline  PyTorch  Rows are copied whole.\n" in out
     assert "graph" not in out
     assert "`benchmark_cli show ch07:" in out.replace("\n", " ")
 
@@ -72,7 +72,7 @@ def test_sources_stand_side_by_side_where_there_is_room_and_else_each_once(
     monkeypatch.setattr("sys.stdout.isatty", lambda: True)
     for name, value in (("FORCE_COLOR", "1"), ("COLORTERM", "truecolor"), ("TERM", "xterm-256color")):
         monkeypatch.setenv(name, value)
-    print_targets(root, [f"ch07:{NAME}"])
+    print_targets(root, [f"ch07:{NAME}"], host())
     out = capsys.readouterr().out
     assert ("48;2;59;50;18m" in out) == (columns > 80)  # what only one of two files has is marked
     lines = re.sub(r"\x1b\[[0-9;]*m", "", out).splitlines()

@@ -129,7 +129,7 @@ def needs_text(required: Requirements) -> str:
     return ", ".join([*words, *required.modules, *required.tools, *required.headers])
 
 
-def print_targets(root: Path, words: Sequence[str], as_json: bool = False) -> None:
+def print_targets(root: Path, words: Sequence[str], machine: Machine, as_json: bool = False) -> None:
     """Show what words name, the chapters if there are none. Raises TargetError for a word that names nothing.
 
     JSON is an object of two lists: the `chapters` that are shown, and the `pairs` with their sources.
@@ -152,7 +152,7 @@ def print_targets(root: Path, words: Sequence[str], as_json: bool = False) -> No
         print("\n`benchmark_cli show ch07` shows a chapter's question and its pairs.")
         return
     for folder, told in zip(asked, chapters):
-        _print_chapter(folder, told, [pair for pair in pairs if pair.key in told["pairs"]])
+        _print_chapter(folder, told, [pair for pair in pairs if pair.key in told["pairs"]], machine)
     for pair in named:
         _print_pair(pair)
 
@@ -177,18 +177,12 @@ def _sources(pair: Pair) -> dict[str, Any]:
     return {"pair": pair.key, "variants": variants}
 
 
-def _print_chapter(folder: Folder, told: Mapping[str, Any], pairs: Sequence[Pair]) -> None:
+def _print_chapter(folder: Folder, told: Mapping[str, Any], pairs: list[Pair], machine: Machine) -> None:
     print(f"{folder.name}  {told['title']}\n")
     if told["question"]:
         print(hanging("", told["question"]), end="\n\n")
-    for pair in pairs:
-        print(clean(pair.key))
-        sides = [variant for variant in pair.variants if variant.label in ("baseline", "optimized")]
-        for side in sides:
-            print(hanging(f"  {side.label:<9}  ", clean(side.sentence)))
-        if others := ", ".join(clean(variant.label) for variant in pair.variants if variant not in sides):
-            print(hanging("  and        ", others))
-        print()
+    for _, own, _ in _lines(pairs, machine):
+        print(f"{own[0].pair}\n{_block(own)}\n")
     example = shlex.quote(clean(f"{folder}:{pairs[0].name}")) if pairs else folder.name
     read = f"{folder.name}/README.md explains them, " * bool(told["title"])
     read += f"`benchmark_cli show {example}` shows the sources, `benchmark_cli run {example}` measures."
