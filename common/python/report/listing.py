@@ -8,9 +8,8 @@ import shlex
 import shutil
 import sys
 import textwrap
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
-from functools import cache
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
@@ -76,18 +75,17 @@ def timed_here(pairs: list[Pair], machine: Machine) -> str:
 
 def _lines(pairs: list[Pair], machine: Machine) -> Iterator[tuple[Pair, list[Line], bool]]:
     """Each pair, the lines of its variants, and whether its baseline and one optimized variant can be timed here."""
-    missing = cache(lambda required: unmet(required, machine))  # files share what they need
     for pair in pairs:
-        own = [_line(pair, variant, machine, missing) for variant in pair.variants]
+        own = [_line(pair, variant, machine) for variant in pair.variants]
         here = {variant.role for variant, line in zip(pair.variants, own) if line.here == "yes"}
         yield pair, own, here >= {"baseline", "optimized"}
 
 
-def _line(pair: Pair, variant: Variant, machine: Machine, missing: Callable[[Requirements], list[str]]) -> Line:
+def _line(pair: Pair, variant: Variant, machine: Machine) -> Line:
     required = variant.required
     if pair.gpus > max(required.gpus, 1):
         required = replace(required, gpus=pair.gpus)
-    lacks = missing(variant.required) + ONE_HOST.unmet(pair, machine)
+    lacks = unmet(variant.required, machine) + ONE_HOST.unmet(pair, machine)
     if not lacks and not machine.gpus and ("Triton" in variant.kinds or pair.gpus > 1):
         lacks = ["without a GPU it is proven, not timed"]
     here = "; ".join([variant.problem] if variant.problem else dict.fromkeys(lacks)) or "yes"
