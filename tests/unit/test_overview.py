@@ -41,7 +41,7 @@ def root(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 
 def shown(capsys: pytest.CaptureFixture[str], root: Path, *words: str) -> str:
-    print_targets(root, words, host())
+    print_targets(root, words)
     out = capsys.readouterr().out
     assert max(map(len, out.splitlines())) <= 80
     return out
@@ -72,7 +72,7 @@ def test_sources_stand_side_by_side_where_there_is_room_and_else_each_once(
     monkeypatch.setattr("sys.stdout.isatty", lambda: True)
     for name, value in (("FORCE_COLOR", "1"), ("COLORTERM", "truecolor"), ("TERM", "xterm-256color")):
         monkeypatch.setenv(name, value)
-    print_targets(root, [f"ch07:{NAME}"], host())
+    print_targets(root, [f"ch07:{NAME}"])
     out = capsys.readouterr().out
     assert ("48;2;59;50;18m" in out) == (columns > 80)  # what only one of two files has is marked
     lines = re.sub(r"\x1b\[[0-9;]*m", "", out).splitlines()

@@ -57,10 +57,9 @@ def show(words: o.Words, targets: o.Targets, as_json: o.JsonOption = False, root
 
     Without a target the chapters; of a chapter its question and its pairs; of a pair the sources, side by side.
     """
-    from common.python.base.machine import machine
     from common.python.report.listing import print_targets
 
-    print_targets(root, [*words, *targets], machine(), as_json)
+    print_targets(root, [*words, *targets], as_json)
 
 
 @app.command(

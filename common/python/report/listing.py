@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from common.python.base.machine import Machine
+from common.python.base.machine import machine as this_machine
 from common.python.base.text import clean, counted
 from common.python.corpus.discovery import Pair, Variant, select, survey
 from common.python.corpus.targets import CHAPTERS, Folder, Target
@@ -127,7 +128,7 @@ def needs_text(required: Requirements) -> str:
     return ", ".join([*words, *required.modules, *required.tools, *required.headers])
 
 
-def print_targets(root: Path, words: Sequence[str], machine: Machine, as_json: bool = False) -> None:
+def print_targets(root: Path, words: Sequence[str], as_json: bool = False) -> None:
     """Show what words name, the chapters if there are none. Raises TargetError for a word that names nothing.
 
     JSON is an object of two lists: the `chapters` that are shown, and the `pairs` with their sources.
@@ -150,7 +151,7 @@ def print_targets(root: Path, words: Sequence[str], machine: Machine, as_json: b
         print("\n`benchmark_cli show ch07` shows a chapter's question and its pairs.")
         return
     for folder, told in zip(asked, chapters):
-        _print_chapter(folder, told, [pair for pair in pairs if pair.key in told["pairs"]], machine)
+        _print_chapter(folder, told, [pair for pair in pairs if pair.key in told["pairs"]])
     for pair in named:
         _print_pair(pair)
 
@@ -175,11 +176,11 @@ def _sources(pair: Pair) -> dict[str, Any]:
     return {"pair": pair.key, "variants": variants}
 
 
-def _print_chapter(folder: Folder, told: Mapping[str, Any], pairs: list[Pair], machine: Machine) -> None:
+def _print_chapter(folder: Folder, told: Mapping[str, Any], pairs: list[Pair]) -> None:
     print(f"{folder.name}  {told['title']}\n")
     if told["question"]:
         print(hanging("", told["question"]), end="\n\n")
-    for _, own, _ in _lines(pairs, machine):
+    for _, own, _ in _lines(pairs, this_machine()):
         print(f"{own[0].pair}\n{_block(own)}\n")
     example = shlex.quote(clean(f"{folder}:{pairs[0].name}")) if pairs else folder.name
     read = f"{folder.name}/README.md explains them, " * bool(told["title"])
