@@ -214,14 +214,9 @@ def _place(task: Task) -> Path:
 def files_of(pair: Pair, library: bool = True) -> set[Path]:
     """The files of a pair, what they import, the .cu files beside those and the headers that these include.
 
-    Of a variant that cannot be parsed, its own file alone. Raises OSError for a file that cannot be read.
+    Of a variant that cannot be read or parsed, its own file alone. Raises OSError for a .cu file that cannot be read.
     """
-    found = set[Path]()
-    for variant in pair.variants:
-        try:
-            found |= {*imports_of(variant.path, variant.root, library)}
-        except (SyntaxError, ValueError):  # which its session reports
-            found.add(variant.path)
+    found = {file for variant in pair.variants for file in imports_of(variant.path, variant.root, library)}
     pending = {kernel for file in found if (kernel := file.with_suffix(".cu")).is_file()}
     while pending:
         found |= pending
@@ -255,9 +250,13 @@ def _imported(file: Path, root: Path, library: bool) -> list[Path]:
 
 @cache
 def _names(file: Path) -> list[str]:
-    """Every name in a file that may be that of an imported module."""
+    """Every name in a file that may be that of an imported module; none where it cannot be read or parsed."""
+    try:
+        tree = ast.parse(file.read_bytes())
+    except (OSError, SyntaxError, ValueError, RecursionError, MemoryError):
+        return []
     names = []
-    for node in ast.walk(ast.parse(file.read_bytes())):
+    for node in ast.walk(tree):
         if isinstance(node, ast.Import):
             names += [alias.name for alias in node.names]
         elif isinstance(node, ast.ImportFrom):

@@ -19,7 +19,7 @@ from common.python.base.machine import Machine
 from common.python.base.results import Manifest, PairResult, Summary
 from common.python.base.safe_read import read_model
 from common.python.base.toolkit import ROOT
-from common.python.build.compilation import imports_of
+from common.python.build.compilation import files_of
 from common.python.corpus.discovery import Pair, Variant, select, survey
 from common.python.corpus.targets import TargetError
 from common.python.peaks.survey import Say, aloud, peaks_for_run
@@ -315,7 +315,7 @@ def open_suite(
         claim(uuid)
         for gpu in machine.gpus[1 : max(options.launch.ranks_here(pair.gpus) for pair in pairs)]:
             claim(gpu.uuid)
-    sources = manifest.sources_of([file for pair in pairs for file in _files(pair)])
+    sources = manifest.sources_of(sorted({file for pair in pairs for file in files_of(pair, library=False)}))
     about = manifest.collect([*map(str, targets)], options.told(), sources, seed, machine)
     done, about = resume.go_on(folder, about, say) if options.resume else ([], about)
     journal.keep(folder, done)  # before the manifest, which says that all results are of these sources
@@ -323,15 +323,6 @@ def open_suite(
     peaks = peaks_for_run(ROOT, options.artifacts_dir, folder, machine, found, say, deadline, options.survey)
     pace_us = found["best_pace_us"]
     return Suite(options, pairs, folder, machine, device, uuid, peaks, seed, show, about, done, deadline, pace_us)
-
-
-def _files(pair: Pair) -> list[Path]:
-    """Of its variants, and what those of another folder than a chapter import of their neighbours."""
-    files = {variant.path for variant in pair.variants}
-    for variant in pair.variants if not pair.folder.package else ():
-        with contextlib.suppress(OSError, SyntaxError):  # its session reports the error
-            files |= {*imports_of(variant.path, pair.folder.root, library=False)}
-    return sorted(files)
 
 
 def _deadline(suite_timeout: float | None, began: float, pairs: int) -> float:
