@@ -117,7 +117,7 @@ def forward(weights: Weights, shape: Shape, tokens: Tensor, positions: Tensor | 
     """Hidden states (batch, length, width) after the last norm, of tokens (batch, length) at these positions.
 
     `attend(layer, q, k, v)` gets q (batch, length, heads, head_dim), k and v (batch, length, kv_heads, head_dim).
-    `positions` may be their `turns`: torch.compile would compute the angles in each kernel that needs them.
+    Under torch.compile give their `turns` for `positions`, or each kernel that needs angles computes them anew.
     """
     x = F.embedding(tokens, weights["embedding"])
     cos, sin = turns(shape, positions, x.dtype) if isinstance(positions, Tensor) else positions

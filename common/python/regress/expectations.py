@@ -20,7 +20,7 @@ from common.python.report.markdown import BEGIN, chapter_table, escaped, replace
 from common.python.report.rows import interval_text
 
 FEWEST_RUNS = 3  # an expectation of fewer is provisional
-STEPS = "Each rung against the one before it in the order to learn them, in one run; it need not build on that one:"
+STEPS = "Gain of each rung over the one before it in the order to learn them, in one run; not all build on that one:"
 
 
 class Time(Model):

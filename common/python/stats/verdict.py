@@ -247,9 +247,9 @@ def _notes(result: PairResult) -> list[str]:
     own = result.headline
     if own is not None and own.role == "optimized" and own.name != f"optimized_{result.name}":
         notes.append(f"the rung {own.label} speaks for the pair: optimized_{result.name} is not timed here")
-    worse = [row for row in result.variants if row.role == "peer" and row.sound and row.verdict in WORSE]
-    if worse and result.best_peer is None:
-        told = ", ".join(f"{row.label} {gain.ratio:.3g}x" for row in worse if (gain := result.gain(row)))
+    peers = [row for row in result.variants if row.role == "peer" and row.sound]
+    if peers and all(row.verdict in WORSE for row in peers):
+        told = ", ".join(f"{row.label} {gain.ratio:.3g}x" for row in peers if (gain := result.gain(row)))
         notes.append(f"no peer to compare with, as each is worse than the baseline: {told}")
     fastest = [spread.median for row in result.variants if (spread := result.spread(row)) is not None]
     if result.floor_us and fastest and min(fastest) < NEAR_FLOOR * result.floor_us:
