@@ -149,7 +149,7 @@ def _norms(out: Tensor, ref: Tensor) -> list[float]:
 
 
 def same(a: Tensor, b: Tensor) -> bool:
-    """Whether both have one form and equal bits, so that NaN equals itself: inputs may hold it."""
+    """Whether both have the same shape, dtype, device and bits. NaN equals itself, since inputs may hold it."""
     return (a.shape, a.dtype, a.device) == (b.shape, b.dtype, b.device) and torch.equal(_bits(a), _bits(b))
 
 

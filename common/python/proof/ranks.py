@@ -40,7 +40,7 @@ class Ranks:
         return any(self.slowest([float(flag)]))
 
     def least(self, value: float | None) -> float | None:
-        """The smallest of the ranks' values, where all have one."""
+        """The smallest of the ranks' values; None if it is None on all ranks."""
         return None if value is None else -self.slowest([-value])[0]
 
     def slowest(self, times: list[float]) -> list[float]:

@@ -26,7 +26,7 @@ def aside() -> Console:
 class LiveView:
     """Progress of a command over its parts. A context manager, so that the terminal is left as it was.
 
-    Any thread may call its methods. One thread of its own waits for 30 s without output.
+    Any thread may call its methods. A thread of its own shows it again after 30 s without output.
     """
 
     def __init__(self, console: Console | None = None) -> None:

@@ -52,9 +52,9 @@ class Sampler:
         return self.headline == "device" and self.clock.on_gpu
 
     def warm(self, prep: Preparation, names: list[str], limit_s: float, passes: int | None = None) -> int:
-        """Run the variants in turn, once and then for `limit_s` or, where given, `passes` times; the steps of a sample.
+        """Run each variant once, then all in turn for `limit_s` seconds, or `passes` times. Returns steps per sample.
 
-        Steps that an earlier round has seen to be long do not run.
+        With one rank and no `passes`, variants whose steps were long in an earlier round are not run.
         """
         started, self.rounds = time.perf_counter(), self.rounds + 1
 

@@ -132,12 +132,12 @@ class Commands:
         }
 
     def start_clock(self) -> float:
-        """Calibrate the clocks; the time an empty step reads on the headline clock, in microseconds."""
+        """Calibrate the clocks. Returns what the headline clock reads for an empty step, in microseconds."""
         self.sampler = Sampler(Clock(self.device, self.ranks), self.workload.clock, long=self.long)
         return self.sampler.floor_us()
 
     def warm(self, names: list[str], limit_s: float, passes: int | None) -> int:
-        """Warm up for `limit_s`, or `passes` times; the number of steps that one sample must hold."""
+        """Warm up for `limit_s` seconds, or `passes` times. Returns the number of steps that one sample must hold."""
         return self.sampler.warm(self.prep, names, limit_s, passes)
 
     def block(self, order: list[str], count: int, probes: list[int], waken: bool) -> dict[str, Any]:
