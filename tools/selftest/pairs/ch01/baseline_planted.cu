@@ -21,8 +21,8 @@ __global__ void __launch_bounds__(THREADS, BLOCKS_ON_AN_SM)
 
 extern "C" int double_after(const float* a, float* out, int64_t n, int64_t cycles, cudaStream_t stream) {
   int device, sms;
-  cudaGetDevice(&device);
-  cudaDeviceGetAttribute(&sms, cudaDevAttrMultiProcessorCount, device);
+  TRY(cudaGetDevice(&device));
+  TRY(cudaDeviceGetAttribute(&sms, cudaDevAttrMultiProcessorCount, device));
   wait_and_double<<<BLOCKS_ON_AN_SM * sms, THREADS, 0, stream>>>(a, out, n, cycles);
   return cudaGetLastError();
 }
