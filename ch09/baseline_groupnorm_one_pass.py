@@ -99,7 +99,7 @@ def normalize(
 def chunks(x: Tensor) -> tuple[tuple[int, int], dict[str, int], dict[str, int]]:
     """The grid (chunks of a plane, planes), and the options of kernels without and with a group's partial results."""
     planes, plane_size = x.shape[0] * x.shape[1], x.shape[2] * x.shape[3]
-    block = min(triton.next_power_of_2(plane_size) // 4, 8192)
+    block = min(max(triton.next_power_of_2(plane_size) // 4, 1), 8192)
     grid = triton.cdiv(plane_size, block), planes
     options = {"BLOCK": block, "num_warps": 8}
     return grid, options, options | {"PARTS": triton.next_power_of_2(grid[0] * TOGETHER)}
