@@ -9,6 +9,7 @@ from typing import Any
 
 import pytest
 import torch
+from torch.utils._pytree import tree_map_only
 
 from common.python.base.machine import machine
 from common.python.corpus.discovery import find_pairs
@@ -155,7 +156,8 @@ SIZES: dict[str, list[dict[str, Any]]] = {
         "requests heads group keys width dtype",
         *((1, 1, 1, 1, 64, "float16"), (2, 3, 8, 17, 128, "bfloat16"), (1, 2, 5, 1025, 128, "bfloat16")),
     ),
-    "ch18:flash_backward": shapes("heads tokens width dtype", (1, 1, 64, "float16"), (3, 129, 128, "bfloat16")),
+    # Of one token the gradients are all zeros, which no rounded sum is.
+    "ch18:flash_backward": shapes("heads tokens width dtype", (1, 2, 64, "float16"), (3, 129, 128, "bfloat16")),
     "ch18:mla_absorbed_decode": shapes("requests heads keys latent width dtype", (2, 69, 301, 512, 128, "bfloat16")),
     "ch19:fp8_cast_transpose": shapes("rows columns", (1, 1), (8, 8), (129, 127), (136, 264), (1032, 8200)),
     "ch19:hadamard_fp4_quantize": shapes("rows blocks", (1, 1), (3, 17), (129, 33)),
@@ -189,14 +191,13 @@ def wrong(baseline: str, module: str, size: dict[str, Any], scratch: Path, withi
     """Why a variant's first step at this size is not the answer, within the workload's tolerance or this."""
     workload = importlib.import_module(baseline).workload
     inputs = workload.inputs(Draw(torch.device("cuda"), 1, scratch), **size)
-    doubled = {
-        name: value.to("cuda", torch.float64 if value.dtype.is_floating_point else value.dtype, copy=True)
-        if isinstance(value, torch.Tensor)
-        else value
-        for name, value in inputs.items()
-    }
+    doubled = tree_map_only(
+        torch.Tensor, lambda x: x.to("cuda", torch.float64 if x.is_floating_point() else x.dtype, copy=True), inputs
+    )
     answer = workload.reference(**doubled)
     made = importlib.import_module(module).prepare(**inputs)
+    for name in workload.mutates:  # which a warm-up of `prepare` changes
+        inputs[name].copy_(doubled[name])
     given = (made.step if isinstance(made, Metered) else made)()
     expected, output = in_order(answer, leaves(answer)), in_order(given, leaves(given))
     torch.cuda.synchronize()

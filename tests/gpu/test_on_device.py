@@ -109,8 +109,7 @@ def test_every_cheat_is_refused_on_the_gpu_and_its_honest_twin_accepted(name: st
 
 
 def test_variants_too_large_for_one_memory_run_in_turn(tmp_path: Path) -> None:
-    total = torch.cuda.get_device_properties(0).total_memory >> 30
-    gib = int(total * 0.6)
+    gib = int(0.6 * torch.cuda.get_device_properties(0).total_memory / 2**30)
     Tree(tmp_path).pair("ch01:huge", HUGE.format(gib=gib), optimized=HUGE.format(gib=gib))
     result = run(tmp_path, "ch01:huge", tmp_path / "artifacts", iterations=6, warmup=1)
     assert result.status == "measured", result.reason
