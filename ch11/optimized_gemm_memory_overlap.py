@@ -1,4 +1,4 @@
-"""Two blocks of the update for each multiprocessor, on a stream that goes first, beside a tile of the product."""
+"""One block of the update for each multiprocessor, on a stream that goes first, beside a tile of the product."""
 
 import torch
 from torch import Tensor
@@ -10,7 +10,7 @@ from common.python.workload import Step
 
 def prepare(x: Tensor, weight: Tensor, values: Tensor, momentum: Tensor, gradient: Tensor) -> Step:
     gpu, out = torch.get_device_module(x.device), x.new_empty(len(x), weight.shape[1])
-    programs = 2 * gpu.get_device_properties(x.device).multi_processor_count if x.is_cuda else 3
+    programs = gpu.get_device_properties(x.device).multi_processor_count if x.is_cuda else 3
     side = gpu.Stream(priority=-1)  # or its blocks would queue behind the last of the product's
 
     def step() -> tuple[Tensor, ...]:
