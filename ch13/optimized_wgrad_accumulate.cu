@@ -23,6 +23,21 @@ struct Place {
   int top, left;
 };
 
+struct Piece {
+  int tile, first, rows;  // of 64 tokens; none where rows is 0
+};
+
+// Piece `i` of a pair's work. Pairs begin their first tile at different rows and end with the rest of it: so they are
+// never all at a tile's end at once, where their sums would queue for the L2 cache. Tiles that are left over are cut.
+__device__ Piece piece_of(int i, int pair, int pairs, int tiles, int rows) {
+  const int whole = tiles / pairs, late = rows * pair / pairs;
+  if (i < whole) return {i * pairs + pair, i ? 0 : late, i ? rows : rows - late};
+  if (i == whole) return {pair, 0, late};
+  const int rest = tiles % pairs * rows, begin = rest * pair / pairs, end = rest * (pair + 1) / pairs;
+  const int left = begin / rows + i - whole - 1, from = max(begin, left * rows), to = min(end, (left + 1) * rows);
+  return {whole * pairs + left, from - left * rows, max(to - from, 0)};
+}
+
 // Work goes down a band of BAND pairs, column by column, and then down the next band. What is in work at one
 // time is nearly square: it reads few rows of a and b, which the L2 cache still holds for the next pair.
 __device__ Place place_of(int tile, int tiles_m, int tiles_n) {
@@ -33,10 +48,10 @@ __device__ Place place_of(int tile, int tiles_m, int tiles_n) {
 
 // Each block of a pair fetches columns of a for itself, and half of the columns of b for both. It may write into the
 // other's stage, so it waits until the warps of both are done with theirs; it awaits its own bytes and the other's.
-__device__ void produce(Shared& shared, const CUtensorMap& a, const CUtensorMap& b, Place place, int rank, int rows,
-                        uint32_t& turn) {
+__device__ void produce(Shared& shared, const CUtensorMap& a, const CUtensorMap& b, Place place, int rank, int first,
+                        int rows, uint32_t& turn) {
   constexpr int SHARE = TILE_N / 64 / CLUSTER;
-  for (int i = 0; i < rows; ++i, ++turn) {
+  for (int i = first; i < first + rows; ++i, ++turn) {
     const uint32_t stage = turn % STAGES;
     Barrier* full = &shared.full[stage];
     wait(&shared.empty[stage], (turn / STAGES + 1) % 2);
@@ -120,7 +135,8 @@ __global__ void __cluster_dims__(CLUSTER) __launch_bounds__(THREADS, 1)
   extern __shared__ __align__(1024) uint8_t memory[];
   Shared& shared = *reinterpret_cast<Shared*>(memory);
   const int tiles_m = ceil_div(m, CLUSTER * TILE_M), tiles_n = ceil_div(n, TILE_N), rows = ceil_div(k, 64);
-  const int rank = cluster_rank();
+  const int rank = cluster_rank(), pair = blockIdx.x / CLUSTER, pairs = gridDim.x / CLUSTER;
+  const int pieces = tiles_m * tiles_n / pairs + 3;
   if (threadIdx.x == 0) {
     for (int stage = 0; stage < STAGES; ++stage) {
       init(&shared.full[stage], 1);
@@ -134,15 +150,18 @@ __global__ void __cluster_dims__(CLUSTER) __launch_bounds__(THREADS, 1)
   uint32_t turn = 0;
   if (group == CONSUMERS) {
     if (threadIdx.x == CONSUMERS * GROUP_THREADS) {
-      for (int tile = blockIdx.x / CLUSTER; tile < tiles_m * tiles_n; tile += gridDim.x / CLUSTER) {
-        produce(shared, a, b, place_of(tile, tiles_m, tiles_n), rank, rows, turn);
+      for (int i = 0; i < pieces; ++i) {
+        const Piece piece = piece_of(i, pair, pairs, tiles_m * tiles_n, rows);
+        produce(shared, a, b, place_of(piece.tile, tiles_m, tiles_n), rank, piece.first, piece.rows, turn);
       }
     }
   } else {
-    for (int tile = blockIdx.x / CLUSTER; tile < tiles_m * tiles_n; tile += gridDim.x / CLUSTER) {
-      const Place place = place_of(tile, tiles_m, tiles_n);
+    for (int i = 0; i < pieces; ++i) {
+      const Piece piece = piece_of(i, pair, pairs, tiles_m * tiles_n, rows);
+      if (!piece.rows) continue;
+      const Place place = place_of(piece.tile, tiles_m, tiles_n);
       float sum[TILE_N / 2] = {};
-      consume(shared, sum, group, rows, turn);
+      consume(shared, sum, group, piece.rows, turn);
       add_tile(shared, out, sum, group, place.top + rank * TILE_M + group * 64, place.left, m, n);
     }
     if (threadIdx.x % GROUP_THREADS == 0) wait_for_stores<0>();  // shared memory must outlast them
