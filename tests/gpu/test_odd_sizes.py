@@ -17,7 +17,6 @@ from common.python.proof.comparison import compare, in_order, leaves
 from common.python.requirements import unmet
 from common.python.workload import Draw, Metered
 
-ROOT = Path(__file__).resolve().parents[2]
 NO_PEAKS = "nothing is held against peaks here, so none are measured"
 LENGTHS = [{"n": n} for n in (1, 3, 15, 16, 17, 255, 256, 257, 4095, 65536, 65537, 1 << 20, (1 << 20) + 5)]
 
@@ -77,8 +76,9 @@ SIZES: dict[str, list[dict[str, Any]]] = {
     "ch09:stencil_temporal_blocking": shapes("rows columns", (1, 4), (9, 112), (128, 116), (129, 128), (257, 452)),
     "ch08:spmv_row_balance": shapes("rows", (1,), (2,), (33,), (3001,), (65537,)),
     "ch08:polynomial_ilp": shapes("points count", (1, 1), (3, 8), (4, 257), (129, 1024)),
-    "ch10:attention_pingpong": shapes("heads tokens", (1, 1), (2, 64), (1, 128), (3, 129), (2, 385)),
+    "ch10:attention_pingpong": shapes("heads tokens", (1, 1), (2, 64), (1, 176), (3, 177), (2, 385), (1, 705)),
     "ch10:cluster_group_no_dsmem": shapes("images channels side", (1, 1, 2), (1, 3, 16), (2, 5, 129)),
+    "ch10:fir_toeplitz": shapes("channels n dtype", (1, 1, "float16"), (2, 65, "bfloat16"), (70, 20480, "bfloat16")),
     "ch10:fp8_wgmma_gemm": shapes("m n k", (1, 16, 16), (128, 256, 128), (257, 272, 144), (2300, 4112, 528)),
     "ch10:splitk_dsmem_reduce": shapes("m n k", (1, 8, 8), (64, 128, 256), (33, 264, 72)),
     "ch10:stft_as_gemm": shapes("clips frames", (1, 2), (2, 15), (1, 16), (3, 33)),
@@ -180,7 +180,7 @@ SIZES: dict[str, list[dict[str, Any]]] = {
 TOLERANCE = {"ch12:cg_solver_graph": 5e-5, "ch08:digamma_branch_free": 1e-5}
 VARIANTS = {
     f"{pair.key} {variant.name}": (pair.baseline.module, variant)
-    for pair in find_pairs(ROOT)
+    for pair in find_pairs(Path(__file__).resolve().parents[2])
     if pair.key in SIZES and pair.baseline is not None
     for variant in pair.variants
     if "CUDA" in variant.kinds or variant.role == "optimized"  # a graph of the baseline's kernels has none of its own
