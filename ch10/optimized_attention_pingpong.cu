@@ -1,11 +1,12 @@
-// One warpgroup finds its weights while the other's products run: named barriers make them take turns.
+// Tiles of 176 keys fill the registers: fewer turns, and sums are rescaled only where a largest score changed.
 // targets: sm_90a (wgmma exists on Hopper alone)
 #include "special.cuh"
 #include "wgmma.cuh"
 
-constexpr int WIDTH = 128, QUERIES = 128, KEYS = 128;    // of a head, and of tiles, in two halves of 64 columns
-constexpr int CONSUMERS = 2;                             // warpgroups, 64 queries each
-constexpr int THREADS = 3 * GROUP_THREADS;               // and one that copies
+constexpr int WIDTH = 128, QUERIES = 128, KEYS = 176;  // of a head, and of tiles, in two halves of 64 columns
+constexpr int SCORES = KEYS / 2;                       // of a thread
+constexpr int CONSUMERS = 2;                           // warpgroups, 64 queries each
+constexpr int THREADS = 3 * GROUP_THREADS;             // and one that copies
 constexpr int STAGES = 2;
 
 struct Shared {
@@ -14,18 +15,46 @@ struct Shared {
   Barrier queries, full_k[STAGES], full_v[STAGES], empty_k[STAGES], empty_v[STAGES];
 };
 
+#define EIGHT(i)                                                                                        \
+  "+f"(sum[i]), "+f"(sum[i + 1]), "+f"(sum[i + 2]), "+f"(sum[i + 3]), "+f"(sum[i + 4]), "+f"(sum[i + 5]), \
+      "+f"(sum[i + 6]), "+f"(sum[i + 7])
+
+// a and b of bf16 in shared memory, 16 columns deep: 64 x 176 sums.
+__device__ void multiply_wide(float (&sum)[SCORES], uint64_t a, uint64_t b) {
+  asm volatile(
+      "wgmma.mma_async.sync.aligned.m64n176k16.f32.bf16.bf16 {%0, %1, %2, %3, %4, %5, %6, %7, %8, %9, %10, %11, %12, "
+      "%13, %14, %15, %16, %17, %18, %19, %20, %21, %22, %23, %24, %25, %26, %27, %28, %29, %30, %31, %32, %33, %34, "
+      "%35, %36, %37, %38, %39, %40, %41, %42, %43, %44, %45, %46, %47, %48, %49, %50, %51, %52, %53, %54, %55, %56, "
+      "%57, %58, %59, %60, %61, %62, %63, %64, %65, %66, %67, %68, %69, %70, %71, %72, %73, %74, %75, %76, %77, %78, "
+      "%79, %80, %81, %82, %83, %84, %85, %86, %87}, %88, %89, 1, 1, 1, 0, 0;"
+      : EIGHT(0), EIGHT(8), EIGHT(16), EIGHT(24), EIGHT(32), EIGHT(40), EIGHT(48), EIGHT(56), EIGHT(64), EIGHT(72),
+        EIGHT(80)
+      : "l"(a), "l"(b));
+}
+
+// As multiply_row of wgmma.cuh: one tile's row of 64 elements.
+__device__ void multiply_row_wide(float (&sum)[SCORES], const bf16* a, const bf16* b) {
+  const uint64_t rows = descriptor(a), columns = descriptor(b);
+  hold(sum);
+  fence_products();
+#pragma unroll
+  for (int k = 0; k < ROW / 16; ++k) multiply_wide(sum, rows + 2 * k, columns + 2 * k);
+  commit_products();
+  hold(sum);
+}
+
 // Begins the product of 64 queries of a warpgroup with KEYS keys.
-__device__ void start_scores(float (&score)[64], const bf16 (&q)[2][QUERIES * ROW], const bf16 (&k)[2][KEYS * ROW],
+__device__ void start_scores(float (&score)[SCORES], const bf16 (&q)[2][QUERIES * ROW], const bf16 (&k)[2][KEYS * ROW],
                              int group) {
 #pragma unroll
-  for (int i = 0; i < 64; ++i) score[i] = 0.0f;
-  multiply_row(score, q[0] + group * 64 * ROW, k[0]);
-  multiply_row(score, q[1] + group * 64 * ROW, k[1]);
+  for (int i = 0; i < SCORES; ++i) score[i] = 0.0f;
+  multiply_row_wide(score, q[0] + group * 64 * ROW, k[0]);
+  multiply_row_wide(score, q[1] + group * 64 * ROW, k[1]);
 }
 
 // Begins that of weights with KEYS values. Of 16 keys a descriptor says where the last eight are, 1024 bytes on, and
 // where the other half of the width is: a tile further. The next 16 keys are 2048 bytes on.
-__device__ void start_sums(float (&sum)[64], const uint32_t (&weights)[32], const bf16 (&v)[2][KEYS * ROW]) {
+__device__ void start_sums(float (&sum)[64], const uint32_t (&weights)[SCORES / 2], const bf16 (&v)[2][KEYS * ROW]) {
   const uint64_t rows = descriptor(v[0]) + (uint64_t(sizeof(v[0]) / 16 - 1) << 16);
   hold(sum);
   fence_products();
@@ -37,12 +66,12 @@ __device__ void start_sums(float (&sum)[64], const uint32_t (&weights)[32], cons
 
 // Scores become weights, on the scale of the largest so far; `shrink` is by how much that has made older ones smaller.
 // A thread has two rows, which three others share; `left` keys count.
-__device__ void weigh(float (&score)[64], float (&peak)[2], float (&total)[2], float (&shrink)[2], float scale,
+__device__ void weigh(float (&score)[SCORES], float (&peak)[2], float (&total)[2], float (&shrink)[2], float scale,
                       int left) {
   const int column = threadIdx.x % 4 * 2;
   if (left < KEYS) {
 #pragma unroll
-    for (int i = 0; i < 64; ++i) {
+    for (int i = 0; i < SCORES; ++i) {
       if (i / 4 * 8 + column + i % 2 >= left) score[i] = -INFINITY;
     }
   }
@@ -50,14 +79,14 @@ __device__ void weigh(float (&score)[64], float (&peak)[2], float (&total)[2], f
   for (int row = 0; row < 2; ++row) {
     float top = peak[row];
 #pragma unroll
-    for (int i = 0; i < 32; ++i) top = fmaxf(top, score[i / 2 * 4 + 2 * row + i % 2]);
+    for (int i = 0; i < SCORES / 2; ++i) top = fmaxf(top, score[i / 2 * 4 + 2 * row + i % 2]);
     top = fmaxf(top, __shfl_xor_sync(~0u, top, 1));
     top = fmaxf(top, __shfl_xor_sync(~0u, top, 2));
     shrink[row] = exp2_special((peak[row] - top) * scale);
     peak[row] = top;
     total[row] *= shrink[row];
 #pragma unroll
-    for (int i = 0; i < 32; ++i) {
+    for (int i = 0; i < SCORES / 2; ++i) {
       float& one = score[i / 2 * 4 + 2 * row + i % 2];
       one = exp2_special(one * scale - top * scale);
       total[row] += one;
@@ -66,9 +95,9 @@ __device__ void weigh(float (&score)[64], float (&peak)[2], float (&total)[2], f
 }
 
 // Weights as a product's left operand: a thread's parts of both are the same numbers in the same order.
-__device__ void pack(uint32_t (&weights)[32], const float (&score)[64]) {
+__device__ void pack(uint32_t (&weights)[SCORES / 2], const float (&score)[SCORES]) {
 #pragma unroll
-  for (int i = 0; i < 32; ++i) {
+  for (int i = 0; i < SCORES / 2; ++i) {
     const __nv_bfloat162 pair = __floats2bfloat162_rn(score[2 * i], score[2 * i + 1]);
     weights[i] = reinterpret_cast<const uint32_t&>(pair);
   }
@@ -90,7 +119,8 @@ __device__ void finish(float (&sum)[64], const float (&total)[2]) {
   multiply_rows(sum, factor);
 }
 
-__device__ void load_rows(bf16 (&tile)[2][128 * ROW], const CUtensorMap& map, int row, Barrier* barrier) {
+template <int rows>
+__device__ void load_rows(bf16 (&tile)[2][rows * ROW], const CUtensorMap& map, int row, Barrier* barrier) {
   load_box(tile[0], &map, 0, row, barrier);
   load_box(tile[1], &map, ROW, row, barrier);
 }
@@ -102,22 +132,22 @@ __device__ void give_turn(int group) { asm volatile("bar.arrive %0, 256;" ::"r"(
 __device__ void produce(Shared& shared, const CUtensorMap& q, const CUtensorMap& k, const CUtensorMap& v, int first,
                         int head, int tiles) {
   arrive_and_expect(&shared.queries, sizeof(shared.q));
-  load_rows(shared.q, q, head + first, &shared.queries);
+  load_rows<QUERIES>(shared.q, q, head + first, &shared.queries);
   for (int i = 0; i < tiles; ++i) {
     const int stage = i % STAGES, round = i / STAGES;
     wait(&shared.empty_k[stage], (round + 1) % 2);  // in the first round there is nothing to wait for
     arrive_and_expect(&shared.full_k[stage], sizeof(shared.k[0]));
-    load_rows(shared.k[stage], k, head + i * KEYS, &shared.full_k[stage]);
+    load_rows<KEYS>(shared.k[stage], k, head + i * KEYS, &shared.full_k[stage]);
     wait(&shared.empty_v[stage], (round + 1) % 2);
     arrive_and_expect(&shared.full_v[stage], sizeof(shared.v[0]));
-    load_rows(shared.v[stage], v, head + i * KEYS, &shared.full_v[stage]);
+    load_rows<KEYS>(shared.v[stage], v, head + i * KEYS, &shared.full_v[stage]);
   }
 }
 
 __device__ void consume(Shared& shared, float (&sum)[64], float (&total)[2], int group, int tokens, float scale) {
   const int tiles = ceil_div(tokens, KEYS);
-  float score[64], peak[2] = {-INFINITY, -INFINITY}, shrink[2];
-  uint32_t weights[32];
+  float score[SCORES], peak[2] = {-INFINITY, -INFINITY}, shrink[2];
+  uint32_t weights[SCORES / 2];
   const auto release = [](Barrier* barrier) {
     if (threadIdx.x % 32 == 0) arrive(barrier);
   };
@@ -150,7 +180,8 @@ __device__ void consume(Shared& shared, float (&sum)[64], float (&total)[2], int
 #pragma unroll
     for (uint32_t& pair : weights) asm volatile("" : "+r"(pair));  // products have read them until now
     release(&shared.empty_v[before]);
-    multiply_rows(sum, shrink);
+    const bool grown = shrink[0] != 1.0f || shrink[1] != 1.0f;  // a row's largest score is new, which is rare
+    if (__any_sync(~0u, grown)) multiply_rows(sum, shrink);
     pack(weights, score);
   }
   const int last = tiles - 1;
@@ -180,10 +211,10 @@ __global__ void __launch_bounds__(THREADS, 1)
   const int group = group_of_thread();
   // 168 registers a thread were given out: the warpgroup that copies hands most of its own to the others.
   if (group == CONSUMERS) {
-    asm volatile("setmaxnreg.dec.sync.aligned.u32 40;");
+    asm volatile("setmaxnreg.dec.sync.aligned.u32 24;");
     if (threadIdx.x == CONSUMERS * GROUP_THREADS) produce(shared, q, k, v, first, head, ceil_div(tokens, KEYS));
   } else {
-    asm volatile("setmaxnreg.inc.sync.aligned.u32 232;");
+    asm volatile("setmaxnreg.inc.sync.aligned.u32 240;");
     float sum[64] = {}, total[2] = {};
     consume(shared, sum, total, group, tokens, scale);
     finish(sum, total);
@@ -196,7 +227,7 @@ extern "C" int attend(const __nv_bfloat16* q, const __nv_bfloat16* k, const __nv
   CUtensorMap maps[3];
   const bf16* sides[3] = {q, k, v};
   for (int i = 0; i < 3; ++i) {
-    TRY(describe(&maps[i], sides[i], heads * tokens, WIDTH, 128));
+    TRY(describe(&maps[i], sides[i], heads * tokens, WIDTH, i == 0 ? QUERIES : KEYS));
   }
   constexpr int BYTES = sizeof(Shared);
   TRY(cudaFuncSetAttribute(attention, cudaFuncAttributeMaxDynamicSharedMemorySize, BYTES));
