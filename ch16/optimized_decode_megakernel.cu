@@ -186,12 +186,15 @@ __global__ void __launch_bounds__(THREADS, 1) all_phases(Work work, unsigned* ar
   Ring ring(work, parts, barriers.full[warp], places);
   for (int step = 0; step < steps; ++step) {
     const int layer = step / PHASES, phase = step % PHASES;
+    const bool attends = phase == ATTEND && blockIdx.x < work.heads;
+    Cache cache;
+    if (attends) load_cache(work, layer, blockIdx.x, 0, cache);  // before the wait: they are not of this step
     if (step > 0) meet(arrived, step);
     if (step == 0) ring.fill(work, steps);
     if (phase == DOWN && layer + 1 < work.layers) prefetch_small(work, layer + 1);
-    if (phase == ATTEND) {
-      attend(work, layer, shared);
-    } else {
+    if (attends) {
+      attend(work, layer, blockIdx.x, cache, shared);
+    } else if (phase != ATTEND) {
       multiply(work, step, ring, shared);
     }
   }
@@ -213,7 +216,7 @@ extern "C" int decode(const float* x, const float* cosines, const float* sines, 
   constexpr int PLACE = WARPS * PART * sizeof(uint4);  // a place of each warp's ring
   int places = std::min<int>((memory - FIXED) / PLACE, MOST_PLACES);
   memory = FIXED + places * PLACE;
-  if (places < 1) return cudaErrorNotSupported;
+  if (places < 1 || blocks < heads) return cudaErrorNotSupported;
   TRY(cudaFuncSetAttribute(all_phases, cudaFuncAttributeMaxDynamicSharedMemorySize, memory));
   Work work = {x, cosines, sines, gains, qkv_weights, out_weights, gate_up_weights, down_weights, keys, values,
                out, fresh, qkv, attended, active, layers, heads, kv_heads, inner, tokens, epsilon};
