@@ -1,5 +1,4 @@
 // Decoder blocks for one token in one kernel: each warp has a ring of weights, which fills across the grid's barriers.
-// spills: a lane asks for keys or values of eight tokens at once; 8 bytes of the rest have no room beside them
 #include "decode.cuh"
 #include "tma.cuh"
 
