@@ -1,4 +1,4 @@
-"""Chunks of tokens go through a compiled kernel, which makes log-probabilities of bf16 logits and writes no wider."""
+"""Chunks of tokens go through compiled kernels, which make log-probabilities of bf16 logits and write none in fp32."""
 
 import torch
 from torch import Tensor

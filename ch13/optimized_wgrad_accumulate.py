@@ -1,4 +1,4 @@
-"""The L2 cache adds a tile to the fp32 sum while products run; blocks end tiles at different times, so none waits."""
+"""The L2 cache adds a tile to the fp32 sum while products run; blocks end tiles at different times: sums queue less."""
 
 from torch import Tensor
 
