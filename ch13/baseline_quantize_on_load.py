@@ -6,8 +6,6 @@ from torch.nn.functional import linear
 
 from common.python.workload import Cost, Draw, Inputs, Step, Workload
 
-PARTS = 4  # of a layer's codes, widened one at a time: beside them stands a quarter of a bf16 layer, not a whole one
-
 
 def inputs(draw: Draw, layers: int, width: int, tokens: int) -> Inputs:
     """A checkpoint in host memory, and tokens on the device."""
@@ -32,7 +30,7 @@ def quantized(weight: Tensor) -> tuple[Tensor, Tensor]:
 def answer(x: Tensor, layers: list[tuple[Tensor, Tensor]]) -> tuple[Tensor, ...]:
     """What the quantized model makes of the tokens, then its codes and scales."""
     for codes, scales in layers:
-        x = x + torch.cat([linear(x, part.to(x.dtype)) for part in codes.chunk(PARTS)], dim=1) * scales
+        x = x + linear(x, codes.to(x.dtype)) * scales
     return x, *(part for layer in layers for part in layer)
 
 
