@@ -5,6 +5,7 @@ The page needs no network and no script. Foreign text is always escaped, and los
 
 from collections import Counter
 from collections.abc import Mapping, Sequence
+from html import escape
 from itertools import zip_longest
 from pathlib import Path
 from statistics import median
@@ -22,8 +23,6 @@ from common.python.report.artifacts import Run
 from common.python.report.sources import sources
 from common.python.report.tables import filled
 
-NAMED_GAINS = 24  # pairs whose names a chart of gains has room for on the first screen
-
 
 def page(run: Run, root: Path, held: Mapping[str, str] | None = None) -> str:
     """The whole report. `root` is the checkout whose sources are shown, where they are still those of the run.
@@ -40,7 +39,6 @@ def page(run: Run, root: Path, held: Mapping[str, str] | None = None) -> str:
         cards=_cards,
         median=median,
         held=held,
-        named_gains=NAMED_GAINS,
         peak_text=peak_text,
         environment=about.model_dump_json(indent=1, exclude={"schema_version", "sources"}, exclude_none=True),
         charts=charts,
@@ -64,6 +62,7 @@ def junit_xml(summary: Summary) -> str:
 def _written(template: str, **values: object) -> str:
     place = FileSystemLoader(Path(__file__).parent)
     environment = Environment(loader=place, autoescape=True, trim_blocks=True, lstrip_blocks=True, finalize=_shown)
+    environment.filters["code"] = lambda source: Markup(escape(str(_shown(source)), quote=False))  # quotes as they are
     return environment.get_template(template).render(rows=rows, text=text, **values)
 
 
