@@ -120,8 +120,8 @@ class Worker:
 
     def _lost(self, how: str, hint: str = "") -> WorkerError:
         """End the worker; the error names whose code was at work, and where."""
+        who, where = self._board.whereabouts()  # before ranks write that their store is gone, behind their stacks
         self.kill()
-        who, where = self._board.whereabouts()
         return WorkerError(who, f"{how} during {where}{hint}")
 
     def _dump_stacks(self) -> str:
