@@ -58,13 +58,13 @@ def prepare(x: Tensor, slope: Tensor, gain: Tensor, scale: Tensor) -> Step:
     early = not interpreted and torch.cuda.get_device_capability()[0] >= 9  # programmatic launches begin with Hopper
     programs = min(most, rows)
     partials = x.new_empty(programs, columns, dtype=torch.float32)
-    shape = {"ROWS": 128, "WIDTH": WIDTH, "EARLY": early, "num_warps": 8, "launch_pdl": early}
+    options = {"ROWS": 128, "WIDTH": WIDTH, "EARLY": early, "num_warps": 8, "launch_pdl": early}
 
     def step() -> tuple[Tensor, ...]:
         grid = (programs,)
         backward_rows[grid](x, slope, gain, scale, to_x, partials, rows, columns, block, early, num_warps=warps)
         grid = (triton.cdiv(columns, WIDTH),)
-        add_partials[grid](partials, to_gain, programs, columns, **shape)
+        add_partials[grid](partials, to_gain, programs, columns, **options)
         return to_x, to_gain
 
     return step

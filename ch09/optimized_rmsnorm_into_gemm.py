@@ -1,4 +1,4 @@
-"""Programs stay for several tiles of raw tokens: those of the next one arrive while rows of this one are scaled."""
+"""Raw tokens are multiplied, then rows are scaled; programs stay, so a tile arrives while the last one is scaled."""
 
 import torch
 import triton

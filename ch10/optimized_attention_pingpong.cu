@@ -1,4 +1,4 @@
-// Tiles of 176 keys fill the registers: fewer turns, and sums are rescaled only where a largest score changed.
+// Warpgroups take turns over tiles of 176 keys, and rescale sums only where a row has a new largest score.
 // targets: sm_90a (wgmma exists on Hopper alone)
 #include "special.cuh"
 #include "wgmma.cuh"

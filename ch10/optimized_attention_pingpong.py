@@ -1,4 +1,4 @@
-"""Tiles of 176 keys fill the registers: fewer turns, and sums are rescaled only where a largest score changed."""
+"""Warpgroups take turns over tiles of 176 keys, and rescale sums only where a row has a new largest score."""
 
 import torch
 from torch import Tensor

@@ -1,4 +1,4 @@
-"""Programs stay and keep the band of taps on chip: TMA brings the rows of later tiles while this one is multiplied."""
+"""Rows of samples times a band of taps on tensor cores; programs keep the band, and TMA brings later rows ahead."""
 
 import torch
 import triton
