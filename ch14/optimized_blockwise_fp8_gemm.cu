@@ -1,4 +1,4 @@
-// Named barriers keep two warpgroups in turns on the tensor cores: one scales and adds sums while the other multiplies.
+// TMA brings the rows' scales with each stage of codes: the warpgroups that multiply do not load them from L2.
 // targets: sm_90a (wgmma exists on Hopper alone)
 #include <cuda_fp8.h>
 
@@ -16,13 +16,14 @@ constexpr int STAGES = 4;
 struct Shared {
   bf16 a[STAGES][TILE_M * ROW];
   bf16 b[STAGES][TILE_N * ROW];
-  bf16 out[CONSUMERS][2][64 * ROW];
+  bf16 out[CONSUMERS][64 * ROW];
+  float scales[STAGES][TILE_M];  // of the rows
   Barrier full[STAGES], empty[STAGES];
 };
 
 // Sixteen threads cast a block of 128 numbers of a row, with the least power of two with which it fits.
 __global__ void cast(const bf16* __restrict__ x, uint2* __restrict__ codes, float* __restrict__ scales, int64_t pieces,
-                     int m, int k) {
+                     int rows, int k) {
   const int64_t piece = int64_t(blockIdx.x) * blockDim.x + threadIdx.x;
   if (piece >= pieces) return;  // whole blocks of numbers, so all or none of their threads
   union {
@@ -56,7 +57,7 @@ __global__ void cast(const bf16* __restrict__ x, uint2* __restrict__ codes, floa
   codes[piece] = to.words;
   if (threadIdx.x % (BLOCK / PIECE) == 0) {
     const int64_t row = piece * PIECE / k, block = piece * PIECE % k / BLOCK;
-    scales[block * m + row] = scale;
+    scales[block * rows + row] = scale;
   }
 }
 
@@ -81,55 +82,40 @@ __device__ void take_registers() {
   asm volatile("setmaxnreg.inc.sync.aligned.u32 %0;" ::"n"(registers));
 }
 
-// A turn is a barrier of all 256 threads that multiply: 128 wait for it, and the other 128 only arrive.
-__device__ void take_turn(int group) { asm volatile("bar.sync %0, 256;" ::"r"(1 + CONSUMERS + group) : "memory"); }
-__device__ void give_turn(int group) { asm volatile("bar.arrive %0, 256;" ::"r"(1 + CONSUMERS + group) : "memory"); }
-
-__device__ void produce(Shared& shared, const CUtensorMap& a, const CUtensorMap& b, int top, int left, int blocks,
-                        uint32_t& turn) {
+__device__ void produce(Shared& shared, const CUtensorMap& a, const CUtensorMap& b, const float* of_rows, int rows,
+                        int top, int left, int blocks, uint32_t& turn) {
   for (int i = 0; i < blocks; ++i, ++turn) {
     const uint32_t stage = turn % STAGES;
     wait(&shared.empty[stage], (turn / STAGES + 1) % 2);  // in the first round there is nothing to wait for
-    arrive_and_expect(&shared.full[stage], sizeof(shared.a[0]) + sizeof(shared.b[0]));
+    arrive_and_expect(&shared.full[stage], sizeof(shared.a[0]) + sizeof(shared.b[0]) + sizeof(shared.scales[0]));
+    load_row(shared.scales[stage], of_rows + int64_t(i) * rows + top, sizeof(shared.scales[0]), &shared.full[stage]);
     load_box(shared.a[stage], &a, i * ROW, top, &shared.full[stage]);
     load_box(shared.b[stage], &b, i * ROW, left, &shared.full[stage]);
   }
 }
 
-// One tile: `turn` counts the stages that this thread has used, over all tiles. Both warpgroups begin as many products,
-// by turns, whatever rows there are; while one adds its products up, those of the other run.
-__device__ void consume(Shared& shared, float (&sum)[HALVES][TILE_N / 2], const float* of_rows, const float* of_column,
-                        int top, int m, int group, int blocks, uint32_t& turn) {
-  const int row = top + group * HALVES * 64 + threadIdx.x % GROUP_THREADS / 32 * 16 + threadIdx.x % 32 / 4;
-  float of_row[HALVES][2], of_block;  // this thread has two rows of each 64
-  const auto load_scales = [&](int i) {
-    of_block = __ldg(of_column + i);
-#pragma unroll
-    for (int half = 0; half < HALVES; ++half) {
-#pragma unroll
-      for (int j = 0; j < 2; ++j) {
-        const int at = row + half * 64 + j * 8;
-        of_row[half][j] = at < m ? __ldg(of_rows + int64_t(i) * m + at) : 0;
-      }
-    }
-  };
-  load_scales(0);
+// One tile: `turn` counts the stages that this thread has used, over all tiles. The warpgroups take no turns: while one
+// adds its products up, those of the other run.
+__device__ void consume(Shared& shared, float (&sum)[HALVES][TILE_N / 2], const float* of_column, int group, int blocks,
+                        uint32_t& turn) {
+  const int row = group * HALVES * 64 + threadIdx.x % GROUP_THREADS / 32 * 16 + threadIdx.x % 32 / 4;
+  float of_block = __ldg(of_column);
+#pragma unroll 4
   for (int i = 0; i < blocks; ++i, ++turn) {
     const uint32_t stage = turn % STAGES;
+    const float block_scale = of_block;
+    of_block = __ldg(of_column + min(i + 1, blocks - 1));  // a block ahead: the products must not wait for it
+    wait(&shared.full[stage], turn / STAGES % 2);
     float scale[HALVES][2];
 #pragma unroll
     for (int half = 0; half < HALVES; ++half) {
 #pragma unroll
-      for (int j = 0; j < 2; ++j) scale[half][j] = of_row[half][j] * of_block;
+      for (int j = 0; j < 2; ++j) scale[half][j] = shared.scales[stage][row + half * 64 + j * 8] * block_scale;
     }
-    load_scales(min(i + 1, blocks - 1));  // a block ahead: they come from L2, and the products must not wait for them
-    wait(&shared.full[stage], turn / STAGES % 2);
 #pragma unroll
     for (int half = 0; half < HALVES; ++half) {
       float part[TILE_N / 2];  // begun by the first product, whatever is in it
-      take_turn(group);
       multiply_row_fp8(part, shared.a[stage] + (group * HALVES + half) * 64 * ROW, shared.b[stage]);
-      give_turn(1 - group);
       finish_products(part);
       if (half == HALVES - 1 && threadIdx.x % 32 == 0) arrive(&shared.empty[stage]);
 #pragma unroll
@@ -138,15 +124,14 @@ __device__ void consume(Shared& shared, float (&sum)[HALVES][TILE_N / 2], const 
   }
 }
 
-// Sums go through shared memory in boxes of 64 x 64, which TMA writes as whole lines while the next products run. Two
-// boxes take turns.
+// Sums go through shared memory in boxes of 64 x 64, which TMA writes as whole lines.
 __device__ void store_tile(Shared& shared, const CUtensorMap& out, const float (&sum)[TILE_N / 2], int group, int top,
                            int left, int m, int n) {
   const int thread = threadIdx.x % GROUP_THREADS, lane = thread % 32, row = thread / 32 * 16 + lane % 16;
 #pragma unroll
   for (int box = 0; box < TILE_N / ROW; ++box) {
-    char* staged = reinterpret_cast<char*>(shared.out[group][box % 2]);
-    if (thread == 0) wait_for_stores<1>();  // the box before last has been read
+    char* staged = reinterpret_cast<char*>(shared.out[group]);
+    if (thread == 0) wait_for_stores<0>();  // the box before has been read
     sync_group(1 + group);
 #pragma unroll
     for (int j = 0; j < ROW / 16; ++j) {
@@ -185,26 +170,25 @@ __global__ void __launch_bounds__(THREADS, 1)
     if (threadIdx.x == CONSUMERS * GROUP_THREADS) {
       for (int tile = blockIdx.x; tile < tiles; tile += gridDim.x) {
         const int top = tile % tiles_m * TILE_M, left = tile / tiles_m * TILE_N;
-        produce(shared, a, b, top, left, blocks, turn);
+        produce(shared, a, b, a_scales, tiles_m * TILE_M, top, left, blocks, turn);
       }
     }
   } else {
     take_registers<232>();
-    if (group == 1) give_turn(0);  // the first
     for (int tile = blockIdx.x; tile < tiles; tile += gridDim.x) {
       const int top = tile % tiles_m * TILE_M, left = tile / tiles_m * TILE_N;
       float sum[HALVES][TILE_N / 2] = {};
-      consume(shared, sum, a_scales, b_scales + int64_t(left) / BLOCK * blocks, top, m, group, blocks, turn);
+      consume(shared, sum, b_scales + int64_t(left) / BLOCK * blocks, group, blocks, turn);
 #pragma unroll
       for (int half = 0; half < HALVES; ++half) {
         store_tile(shared, out, sum[half], group, top + (group * HALVES + half) * 64, left, m, n);
       }
     }
-    if (group == 0) take_turn(0);  // the last, so that nobody is left waiting at a barrier
     if (threadIdx.x % GROUP_THREADS == 0) wait_for_stores<0>();  // shared memory must outlast them
   }
 }
 
+// `x_scales` has a row for each block of 128 numbers, as long as the tiles' rows: 256 for each 256 or fewer rows of x.
 extern "C" int linear(const __nv_bfloat16* x, const __nv_fp8_e4m3* codes, const float* by_block, __nv_bfloat16* out,
                       __nv_fp8_e4m3* x_codes, float* x_scales, int64_t m, int64_t n, int64_t k, cudaStream_t stream) {
   if (k % BLOCK || n % BLOCK) return cudaErrorInvalidValue;
@@ -218,8 +202,8 @@ extern "C" int linear(const __nv_bfloat16* x, const __nv_fp8_e4m3* codes, const 
   TRY(cudaFuncSetAttribute(product, cudaFuncAttributeMaxDynamicSharedMemorySize, BYTES));
   int multiprocessors = 0;
   TRY(query_device(&multiprocessors, cudaDevAttrMultiProcessorCount));
-  const int64_t pieces = m * k / PIECE;
-  cast<<<ceil_div(pieces, 256), 256, 0, stream>>>(x, reinterpret_cast<uint2*>(x_codes), x_scales, pieces, int(m),
+  const int64_t pieces = m * k / PIECE, rows = ceil_div(m, TILE_M) * TILE_M;
+  cast<<<ceil_div(pieces, 256), 256, 0, stream>>>(x, reinterpret_cast<uint2*>(x_codes), x_scales, pieces, int(rows),
                                                   int(k));
   TRY(cudaGetLastError());
   const int64_t tiles = ceil_div(m, TILE_M) * ceil_div(n, TILE_N), room = multiprocessors;
