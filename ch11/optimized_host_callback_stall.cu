@@ -15,7 +15,7 @@ __device__ unsigned long long rank_of(float value, uint32_t index) {
 
 // A block for each row takes the largest logit; the token before it, if there is one, loses 1.
 __global__ void __launch_bounds__(THREADS)
-    choose(const half* __restrict__ logits, const int* before, int* ids, int vocabulary) {
+    choose(const half* __restrict__ logits, const int* before, int* ids, int* seen, int vocabulary) {
   const half* row = logits + int64_t(blockIdx.x) * vocabulary;
   const int banned = before ? before[blockIdx.x] : -1;
   float most = -INFINITY;
@@ -42,7 +42,7 @@ __global__ void __launch_bounds__(THREADS)
   __syncthreads();
   if (threadIdx.x) return;
   for (int warp = 1; warp < WARPS; ++warp) best = max(best, ranks[warp]);
-  ids[blockIdx.x] = ~static_cast<uint32_t>(best);
+  ids[blockIdx.x] = seen[blockIdx.x] = ~static_cast<uint32_t>(best);  // `seen` is the host's: no copy follows
 }
 
 struct Batch {
@@ -69,20 +69,19 @@ static void detokenize(const Batch& batch) {
 // logits [steps, rows, vocabulary], ids [steps, rows] on the GPU; the others are page-locked, `seen` as large as `ids`.
 extern "C" int generate(const half* logits, const uint8_t* pieces, const uint8_t* stop, int* ids, int* seen,
                         uint8_t* text, int* found, int64_t steps, int64_t rows, int vocabulary, cudaStream_t stream) {
-  static cudaEvent_t copied[AHEAD + 1];  // of the latest steps; for the life of the process
-  for (cudaEvent_t& event : copied) {
+  static cudaEvent_t stored[AHEAD + 1];  // of the latest steps; for the life of the process
+  for (cudaEvent_t& event : stored) {
     if (!event) TRY(cudaEventCreateWithFlags(&event, cudaEventDisableTiming));
   }
   for (int64_t t = 0; t < steps + AHEAD; ++t) {
     if (t < steps) {
       int *chosen = ids + t * rows, *here = seen + t * rows;
       choose<<<rows, THREADS, 0, stream>>>(logits + t * rows * vocabulary, t ? chosen - rows : nullptr, chosen,
-                                           vocabulary);
-      TRY(cudaMemcpyAsync(here, chosen, rows * sizeof(int), cudaMemcpyDeviceToHost, stream));
-      TRY(cudaEventRecord(copied[t % (AHEAD + 1)], stream));
+                                           here, vocabulary);
+      TRY(cudaEventRecord(stored[t % (AHEAD + 1)], stream));
     }
     if (const int64_t done = t - AHEAD; done >= 0) {
-      TRY(cudaEventSynchronize(copied[done % (AHEAD + 1)]));
+      TRY(cudaEventSynchronize(stored[done % (AHEAD + 1)]));
       detokenize({seen + done * rows, pieces, stop, text, found, rows, done, steps});
     }
   }
