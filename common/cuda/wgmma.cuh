@@ -70,6 +70,11 @@ __device__ inline void multiply(float (&sum)[128], uint64_t a, uint64_t b) {
 }
 
 // The same of fp16.
+__device__ inline void multiply_half(float (&sum)[64], uint64_t a, uint64_t b) {
+  asm volatile("wgmma.mma_async.sync.aligned.m64n128k16.f32.f16.f16 {" NAMES_64 "}, %64, %65, 1, 1, 1, 0, 0;"
+               : SUMS_64(sum)
+               : "l"(a), "l"(b));
+}
 __device__ inline void multiply_half(float (&sum)[128], uint64_t a, uint64_t b) {
   asm volatile("wgmma.mma_async.sync.aligned.m64n256k16.f32.f16.f16 {" NAMES_128 "}, %128, %129, 1, 1, 1, 0, 0;"
                : SUMS_128(sum)
@@ -87,6 +92,22 @@ __device__ inline void multiply_columns(float (&sum)[128], uint64_t a, uint64_t 
 __device__ inline void multiply_held(float (&sum)[64], const uint32_t* a, uint64_t b) {
   asm volatile("wgmma.mma_async.sync.aligned.m64n128k16.f32.bf16.bf16 {" NAMES_64
                "}, {%64, %65, %66, %67}, %68, 1, 1, 1, 1;"
+               : SUMS_64(sum)
+               : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "l"(b));
+}
+
+// The same, and rows of b that run along those of a: a[64, 16] b[128, 16]^T.
+__device__ inline void multiply_held_rows(float (&sum)[64], const uint32_t* a, uint64_t b) {
+  asm volatile("wgmma.mma_async.sync.aligned.m64n128k16.f32.bf16.bf16 {" NAMES_64
+               "}, {%64, %65, %66, %67}, %68, 1, 1, 1, 0;"
+               : SUMS_64(sum)
+               : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "l"(b));
+}
+
+// The same of e4m3: a[64, 32] b[128, 32]^T.
+__device__ inline void multiply_held_fp8(float (&sum)[64], const uint32_t* a, uint64_t b) {
+  asm volatile("wgmma.mma_async.sync.aligned.m64n128k32.f32.e4m3.e4m3 {" NAMES_64
+               "}, {%64, %65, %66, %67}, %68, 1, 1, 1;"
                : SUMS_64(sum)
                : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "l"(b));
 }
@@ -168,6 +189,18 @@ __device__ inline void store_matrices(void* row, const float* sum) {
     asm("cvt.rn.bf16x2.f32 %0, %1, %2;" : "=r"(pair[i]) : "f"(sum[2 * i + 1]), "f"(sum[2 * i]));
   }
   asm volatile("stmatrix.sync.aligned.m8n8.x4.shared.b16 [%0], {%1, %2, %3, %4};" ::"r"(shared_address(row)),
+               "r"(pair[0]), "r"(pair[1]), "r"(pair[2]), "r"(pair[3])
+               : "memory");
+}
+
+// The same matrices turned over: lane 8 i + r names the place of column r of matrix i.
+__device__ inline void store_matrices_turned(void* column, const float* sum) {
+  uint32_t pair[4];
+#pragma unroll
+  for (int i = 0; i < 4; ++i) {
+    asm("cvt.rn.bf16x2.f32 %0, %1, %2;" : "=r"(pair[i]) : "f"(sum[2 * i + 1]), "f"(sum[2 * i]));
+  }
+  asm volatile("stmatrix.sync.aligned.m8n8.x4.trans.shared.b16 [%0], {%1, %2, %3, %4};" ::"r"(shared_address(column)),
                "r"(pair[0]), "r"(pair[1]), "r"(pair[2]), "r"(pair[3])
                : "memory");
 }
