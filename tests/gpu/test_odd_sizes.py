@@ -69,9 +69,7 @@ SIZES: dict[str, list[dict[str, Any]]] = {
     "ch09:cutlass_schedule": shapes("m n k", (1, 8, 8), (129, 264, 72), (257, 8, 328), (4097, 1032, 200)),
     "ch09:depthwise_pointwise_fusion": shapes(
         "images side channels results dtype",
-        (1, 1, 8, 8, "bfloat16"),
-        (2, 9, 72, 128, "float16"),
-        (1, 57, 128, 40, "bfloat16"),
+        *((1, 1, 8, 8, "bfloat16"), (2, 9, 72, 128, "float16"), (1, 57, 128, 40, "bfloat16")),
     ),
     "ch09:stencil_temporal_blocking": shapes("rows columns", (1, 4), (9, 112), (128, 116), (129, 128), (257, 452)),
     "ch08:spmv_row_balance": shapes("rows", (1,), (2,), (33,), (3001,), (65537,)),
@@ -80,6 +78,7 @@ SIZES: dict[str, list[dict[str, Any]]] = {
     "ch10:cluster_group_no_dsmem": shapes("images channels side", (1, 1, 2), (1, 3, 16), (2, 5, 129)),
     "ch10:fir_toeplitz": shapes("channels n dtype", (1, 1, "float16"), (2, 65, "bfloat16"), (70, 20480, "bfloat16")),
     "ch10:fp8_wgmma_gemm": shapes("m n k", (1, 16, 16), (128, 256, 128), (257, 272, 144), (2300, 4112, 528)),
+    "ch10:swap_ab_small_m": shapes("tokens features outputs", (1, 16, 2), (16, 128, 128), (9, 1168, 1002)),
     "ch10:splitk_dsmem_reduce": shapes("m n k", (1, 8, 8), (64, 128, 256), (33, 264, 72)),
     "ch10:stft_as_gemm": shapes("clips frames", (1, 2), (2, 15), (1, 16), (3, 33)),
     "ch10:tma_im2col_conv": shapes("images side channels results", (1, 32, 64, 8), (2, 33, 72, 264), (99, 3, 128, 16)),
