@@ -162,6 +162,7 @@ SIZES: dict[str, list[dict[str, Any]]] = {
     "ch19:hadamard_fp4_quantize": shapes("rows blocks", (1, 1), (3, 17), (129, 33)),
     "ch17:relu_sparse_ffn": shapes("width wide active dtype", (8, 1, 1, "bfloat16"), (1032, 257, 23, "bfloat16")),
     "ch19:mxfp4_moe_decode": shapes("tokens experts top busy width wide", (1, 2, 1, 1, 64, 32), (8, 9, 3, 7, 224, 160)),
+    "ch19:w4a8_moe": shapes("rows experts width outputs", (1, 1, 32, 8), (128, 2, 128, 256), (300, 9, 736, 520)),
     # A graph warms up with three tokens.
     "ch20:decode_8b": shapes("model new dtype context", ("odd", 3, "bfloat16", 1), ("odd", 7, "bfloat16", 300)),
     "ch13:int8_dynamic_linear": shapes("tokens features outputs", (1, 16, 8), (129, 144, 264), (4097, 400, 1032)),
