@@ -13,7 +13,7 @@ from common.python.workload import Step
 
 @triton.jit
 def add_bags(embeddings, ids, out, rows, width, batch, bag, BAG: tl.constexpr, WIDTH: tl.constexpr):
-    """Of one sample and one table: all rows of the bag are under way before the first is added."""
+    """Of one sample and one table: one warp asks for all rows of the bag, then adds them without shared memory."""
     sample, table = tl.program_id(0), tl.program_id(1)
     entry, column = tl.arange(0, BAG), tl.arange(0, WIDTH)
     row = tl.load(ids + (table * batch + sample).to(tl.int64) * bag + entry, mask=entry < bag, other=0)
@@ -53,7 +53,7 @@ def prepare(embeddings: Tensor, ids: Tensor, dense: Tensor, bottom: list[Tensor]
     @torch.inference_mode()
     def step() -> Tensor:
         add_bags[(batch, tables)](
-            embeddings, ids, sums, rows, width, batch, bag, triton.next_power_of_2(bag), wide, num_warps=2
+            embeddings, ids, sums, rows, width, batch, bag, triton.next_power_of_2(bag), wide, num_warps=1
         )
         below = perceptron(dense, bottom)
         interact[(batch,)](below, sums, features, width**-0.5, tables, width, inputs + pad, vectors, wide, num_warps=2)
