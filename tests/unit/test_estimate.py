@@ -4,21 +4,7 @@ from dataclasses import replace
 
 import pytest
 
-from common.python.estimate.estimate import (
-    ARITHMETIC,
-    Board,
-    Case,
-    cache_share,
-    floor,
-    gpus_needed,
-    held_bytes,
-    measured,
-    parameters,
-    read_bytes,
-    ridge_batch,
-    weight_bytes,
-    work,
-)
+from common.python.estimate.estimate import ARITHMETIC, Board, Case, Estimate
 from common.python.estimate.model_shapes import SHAPES, Model, model_of, model_of_count
 
 BOARD = Board("round", memory_bytes=80e9, bandwidth=2e12, rates={"bf16": 1e15, "fp8": 2e15}, source="made up")
@@ -48,7 +34,8 @@ def case(name: str, weights: str = "bf16", cache: str = "bf16", batch: int = 1, 
 
 @pytest.mark.parametrize("shape", SHAPES, ids=lambda shape: shape.name)
 def test_a_published_shape_has_as_many_parameters_as_its_card_says(shape) -> None:
-    assert parameters(model_of(shape)) == pytest.approx(CARDS[shape.name], rel=0.01)
+    found = Case(model_of(shape), "bf16", "bf16", "bf16", batch=1, context=1)
+    assert Estimate(found, BOARD).parameters == pytest.approx(CARDS[shape.name], rel=0.01)
     assert shape.heads % shape.kv_heads == 0
     assert "https://" in shape.source
 
@@ -59,7 +46,8 @@ def test_a_published_shape_has_as_many_parameters_as_its_card_says(shape) -> Non
 )
 def test_a_count_of_parameters_is_read(text: str, count: float) -> None:
     found = model_of_count(text)
-    assert (parameters(found), found.shape) == (round(count), None)
+    estimate = Estimate(Case(found, "bf16", "bf16", "bf16", batch=1, context=1), BOARD)
+    assert (estimate.parameters, found.shape) == (round(count), None)
 
 
 @pytest.mark.parametrize(
@@ -75,16 +63,16 @@ def test_a_count_of_parameters_is_read(text: str, count: float) -> None:
     ],
 )
 def test_bytes_of_weights(name: str, weights: str, read: float, held: float) -> None:
-    assert read_bytes(case(name, weights)) == read
-    assert weight_bytes(case(name, weights)) == held
+    found = Estimate(case(name, weights), BOARD)
+    assert (found.read_bytes, found.weight_bytes) == (read, held)
 
 
 def test_gpus_share_weights_flops_and_the_cache_as_far_as_there_are_kv_heads() -> None:
     found = case("llama-3.1-8b", batch=8)
-    one, four, sixteen = (floor(work("decode", found), found, BOARD, gpus) for gpus in (1, 4, 16))
+    one, four, sixteen = (Estimate(found, BOARD, gpus).decode for gpus in (1, 4, 16))
     assert four.memory_ms == one.memory_ms / 4
     assert sixteen.arithmetic_ms == one.arithmetic_ms / 16
-    assert cache_share(found.model, 16) == 1 / 8  # each of the 8 KV heads is on two of the 16
+    assert Estimate(found, BOARD).cache_share(16) == 1 / 8  # each of the 8 KV heads is on two of the 16
     assert sixteen.memory_ms == pytest.approx((15_009_849_344 / 16 + 8 * 536_870_912 / 8) / 2e9)
 
 
@@ -93,28 +81,29 @@ def test_gpus_share_weights_flops_and_the_cache_as_far_as_there_are_kv_heads() -
 @pytest.mark.parametrize("gpus", [1, 2])
 def test_at_the_ridge_memory_and_arithmetic_take_as_long(name: str, weights: str, gpus: int) -> None:
     found = case(name, weights, "fp8", context=8)
-    ridge = ridge_batch(found, BOARD, gpus)
+    ridge = Estimate(found, BOARD, gpus).ridge_batch
     assert ridge is not None
     below, above = (replace(found, batch=int(ridge) + extra) for extra in (0, 1))
-    assert floor(work("decode", below), below, BOARD, gpus).bound == "memory"
-    assert floor(work("decode", above), above, BOARD, gpus).bound == "arithmetic"
+    assert Estimate(below, BOARD, gpus).decode.bound == "memory"
+    assert Estimate(above, BOARD, gpus).decode.bound == "arithmetic"
 
 
 def test_as_many_gpus_as_hold_weights_and_cache_in_nine_tenths_of_their_memory() -> None:
     # 72 GB of 80 may be used. 70B in bf16 takes 141.107 GB, 2 x 70.55, and its cache 1.342 GB for 4096 tokens.
     seventy = case("llama-3.1-70b")
-    assert held_bytes(seventy, 2) == pytest.approx((141_107_412_992 + 4096 * 327_680) / 2)
-    assert gpus_needed(seventy, BOARD) == 2
-    assert gpus_needed(replace(seventy, batch=2), BOARD) == 2  # 71.90 GB each
-    assert gpus_needed(replace(seventy, batch=3), BOARD) == 4  # 72.57 GB would be too much
-    assert gpus_needed(case("llama-3.1-70b", "int4"), BOARD) == 1  # 39.4 GB
-    assert gpus_needed(case("llama-3.1-8b"), BOARD) == 1
+    assert Estimate(seventy, BOARD, 2).held_bytes == pytest.approx((141_107_412_992 + 4096 * 327_680) / 2)
+    assert Estimate(seventy, BOARD).gpus_needed == 2
+    assert Estimate(replace(seventy, batch=2), BOARD).gpus_needed == 2  # 71.90 GB each
+    assert Estimate(replace(seventy, batch=3), BOARD).gpus_needed == 4  # 72.57 GB would be too much
+    assert Estimate(case("llama-3.1-70b", "int4"), BOARD).gpus_needed == 1  # 39.4 GB
+    assert Estimate(case("llama-3.1-8b"), BOARD).gpus_needed == 1
 
 
 def test_model_flops_utilisation_of_training() -> None:
     # 6 x 7,504,658,432 and 3 x 4 x 32 x 32 x 128 x 8193 / 2 FLOPs a token at context 8192: 10,000 tokens/s are 51.5%.
     found = case("llama-3.1-8b", context=8192)
-    took = measured("train", work("train", found).tokens / 10_000, found, BOARD, gpus=1)
+    took = Estimate(found, BOARD, 1, ("train", found.tokens("train") / 10_000)).measured
+    assert took is not None
     each = 45_027_950_592 + 12 * 32 * 32 * 128 * 8193 / 2
     assert took.flops_utilisation == pytest.approx(10_000 * each / 1e15) == pytest.approx(took.share_of_floor)
     assert took.flops_utilisation == pytest.approx(0.51471, rel=1e-4)

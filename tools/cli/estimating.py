@@ -13,7 +13,7 @@ from common.python.base.hardware import DATASHEETS, datasheet
 from common.python.base.machine import GIB, machine
 from common.python.base.text import counted
 from common.python.corpus.targets import nearest, quoted
-from common.python.estimate.estimate import ARITHMETIC, USABLE, Board, Case, Estimate, Floor, Measured, splits, work
+from common.python.estimate.estimate import ARITHMETIC, USABLE, Board, Case, Estimate, Floor, Measured, splits
 from common.python.estimate.model_shapes import SHAPES, Model, model_of, model_of_count
 from common.python.peaks import store
 from common.python.performance_targets import Peaks, datasheet_peaks, peak_text
@@ -115,7 +115,7 @@ def measured_step(asked: EstimateOptions, case: Case) -> tuple[str, float] | Non
         raise ValueError("give one of --measured-ms and --measured-tokens-per-s; --phase goes with it")
     measured = asked.phase or "decode"
     if tokens_per_s:
-        return measured, work(measured, case).tokens / tokens_per_s
+        return measured, case.tokens(measured) / tokens_per_s
     return (measured, ms / 1e3) if ms else None
 
 
