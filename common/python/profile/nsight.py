@@ -80,11 +80,6 @@ class Capture:
         """How many kernels the step launches, by the profile of its session."""
         return (self.row.why and self.row.why.kernels) or 0
 
-    def expect(self, seen: int) -> None:
-        """Raise Uncaptured if a report has only so many of them."""
-        if seen < self.kernels:
-            raise Uncaptured(f"its report has {seen} of the step's {self.kernels} kernels")
-
     def report(self, suffix: str) -> Path:
         return self.settings.folder.resolve() / "profiles" / f"{self.row.name}{suffix}"
 
@@ -97,13 +92,15 @@ class Capture:
             raise Uncaptured(failure)
         return printed
 
-    def write(self, words: Sequence[object], report: Path) -> None:
-        """Run the tool over the step, to write `report`. Raises Uncaptured when there is none or it is empty."""
+    def write(self, words: Sequence[object], suffix: str) -> Path:
+        """Run the tool over the step; its report. Raises Uncaptured when there is none or it is empty."""
+        report = self.report(suffix)
         report.parent.mkdir(parents=True, exist_ok=True)
         report.unlink(missing_ok=True)  # a resumed run may have left one
         self.run([*words, *self.step], f"{report.name}.log")
         if not report.exists() or not report.stat().st_size:
             raise Uncaptured(f"it wrote no {report.name}")
+        return report
 
 
 def step_command(
@@ -178,7 +175,10 @@ def profile(result: PairResult, pair: Pair, settings: StepSettings) -> PairResul
         reasons: dict[str, list[str]] = {}  # why rows, by their labels, are not captured
         for row in rows:
             try:
-                capture(Capture(program, step_command([pair.only({row.name})], *how), row, settings, deadline))
+                step = Capture(program, step_command([pair.only({row.name})], *how), row, settings, deadline)
+                seen = capture(step)
+                if seen < step.kernels:
+                    raise Uncaptured(f"its report has {seen} of the step's {step.kernels} kernels")
             except (Uncaptured, OSError, ValueError, sqlite3.Error) as error:
                 if FORBIDDEN in str(error):
                     reasons[str(error)] = [other.label for other in rows]
@@ -189,43 +189,39 @@ def profile(result: PairResult, pair: Pair, settings: StepSettings) -> PairResul
     return result
 
 
-def by_ncu(step: Capture) -> None:
-    """Profile the kernels of the step; the figures enter the row."""
+def by_ncu(step: Capture) -> int:
+    """Profile the kernels of the step, whose figures enter the row; how many of them the report has."""
     if not step.kernels:
         raise Uncaptured("the Chrome trace holds no kernel of its step")
-    report = step.report(".ncu-rep")
-    step.write(
-        [
-            *("--export", report.with_suffix(""), "--force-overwrite", *ncu_options([step.row.name], UNITS)),
-            *("--graph-profiling", "node", "--launch-count", LAUNCHES),
-            *(word for section in SECTIONS for word in ("--section", section)),
-        ],
-        report,
-    )
+    words = [
+        *("--export", step.report(""), "--force-overwrite", *ncu_options([step.row.name], UNITS)),
+        *("--graph-profiling", "node", "--launch-count", LAUNCHES),
+        *(word for section in SECTIONS for word in ("--section", section)),
+    ]
+    report = step.write(words, ".ncu-rep")
     printed = step.run(["--import", report, *RAW, "--print-kernel-base", "demangled"], f"{report.name}.read.log")
     figures = speed_of_light(printed)
     step.row.speed_of_light = figures
-    step.expect(figures.kernels)
+    return figures.kernels
 
 
-def by_nsys(step: Capture) -> None:
-    """Record the step's timeline."""
-    report, table = step.report(".nsys-rep"), step.settings.scratch.resolve() / f"{step.row.name}.sqlite"
+def by_nsys(step: Capture) -> int:
+    """Record the step's timeline; how many of its kernels that has."""
     words = [
-        *("profile", "--output", report.with_suffix(""), "--force-overwrite=true"),
+        *("profile", "--output", step.report(""), "--force-overwrite=true"),
         *("--trace=cuda,nvtx", "--cuda-graph-trace=node", "--sample=none", "--cpuctxsw=none"),
         *("--capture-range=nvtx", f"--nvtx-capture={mark(step.row.name)}"),
         # By default nsys would end the process with the range, and wait for every process that this one started.
         *("--capture-range-end=stop", "--kill=none", "--wait=primary"),
     ]
-    step.write(words, report)
+    report = step.write(words, ".nsys-rep")
+    table = step.settings.scratch.resolve() / f"{step.row.name}.sqlite"
     exported = ("export", "--type=sqlite", f"--output={table}", "--force-overwrite=true", report)
     step.run(exported, f"{report.name}.read.log")
     with contextlib.closing(sqlite3.connect(f"file:{table}?mode=ro", uri=True)) as base:
         present = base.execute("SELECT 1 FROM sqlite_master WHERE name = 'CUPTI_ACTIVITY_KIND_KERNEL'").fetchone()
         # Without a launch there is no table of them.
-        seen = base.execute("SELECT count(*) FROM CUPTI_ACTIVITY_KIND_KERNEL").fetchone()[0] if present else 0
-    step.expect(seen)
+        return base.execute("SELECT count(*) FROM CUPTI_ACTIVITY_KIND_KERNEL").fetchone()[0] if present else 0
 
 
 TOOLS = {"ncu": by_ncu, "nsys": by_nsys}
