@@ -14,12 +14,12 @@ from common.python.base.results import AFTER, BEFORE, CONTROL, Block, Cost, Pair
 from common.python.corpus.discovery import Pair
 from common.python.performance_targets import Peaks, total
 from common.python.profile.nsight import StepSettings
+from common.python.run.options import Measuring
 from common.python.run.variant_status import Roster
 from common.python.stats import sampling_plan, timing_sanity
 from common.python.stats.host_pace import pace_deviation
 from common.python.stats.verdict import enough, judge
 from common.python.timing.telemetry import Monitor, harmful, worst
-from common.python.workers.launch import ONE_HOST, Launch
 from common.python.workers.process import Worker, WorkerError, end_all
 from common.python.workers.worker_pool import WorkerPool
 
@@ -31,16 +31,11 @@ FOLLOWER_PATIENCE = 2.0  # of a pair's time limit, since the leading host may st
 
 
 @dataclass(frozen=True)
-class Settings(StepSettings):
-    """How a session is run. Times in seconds; iterations and warmup, if given, fix the counts for each variant."""
+class Settings(StepSettings, Measuring):
+    """How a session is run."""
 
-    budget_s: float = sampling_plan.BUDGET_S
-    iterations: int | None = None
-    warmup: int | None = None
-    cold_start: bool = False
     peaks: Peaks | None = None
     monitors: tuple[Monitor, ...] = ()  # of the pair's GPUs on this host, by rank
-    launch: Launch = ONE_HOST
     prove_at: tuple[str, ...] = ("test",)  # sizes to prove at before anything is timed
     earlier: Sequence[PairResult] = ()  # what this suite has kept so far
 

@@ -9,7 +9,7 @@ import shutil
 import tempfile
 import time
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field, fields, replace
 from pathlib import Path
 
 from common.python.base import journal, manifest
@@ -28,7 +28,7 @@ from common.python.profile.nsight import profile
 from common.python.report.artifacts import RESULTS
 from common.python.report.markdown import pair_markdown, summary_csv, summary_markdown
 from common.python.run import resume
-from common.python.run.options import Options
+from common.python.run.options import Measuring, Options
 from common.python.run.proof_cache import note_of, take_note
 from common.python.run.session import APART, Session, Settings
 from common.python.run.variant_status import assign, compile_cuda
@@ -209,19 +209,13 @@ class Suite:
             size=f"{size},{options.figure}" if options.figure else size,
             seed=self.seed,
             device=self.device,
-            budget_s=options.budget_s,
             time_limit_s=PAIR_LIMIT_S * options.timeout_multiplier,
             suite_deadline=self.deadline,
-            iterations=options.iterations,
-            warmup=options.warmup,
-            reproducible=options.reproducible,
-            cold_start=options.cold_start,
-            profile=options.profile,
             peaks=self.peaks,
             monitors=tuple(monitor for uuid in uuids if (monitor := Monitor.open(uuid))),
-            launch=options.launch,
             progress=self.show,
             earlier=self.results,
+            **{one.name: getattr(options, one.name) for one in fields(Measuring)},  # as run was asked to
         )
         return Session(pair, roster, settings)
 
