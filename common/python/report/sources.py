@@ -30,7 +30,7 @@ class Panel:
 
     def parts(self) -> Iterator[tuple[bool, int, list[tuple[bool, str]]]]:
         """Lines that are folded or shown together: whether folded, how many, and their text in runs, marked or not."""
-        hidden = _folded("\n".join(self.lines)) if self.file.endswith(".py") else set()
+        hidden = _folded(self.lines) if self.file.endswith(".py") else set()
         for fold, numbers in groupby(range(len(self.lines)), key=hidden.__contains__):
             own = [*numbers]
             runs = groupby(own, key=self.marked.__contains__)
@@ -38,13 +38,13 @@ class Panel:
                 yield fold, len(own), [(marked, "\n".join(self.lines[at] for at in run)) for marked, run in runs]
 
 
-def _folded(source: str) -> set[int]:
+def _folded(lines: Sequence[str]) -> set[int]:
     """The numbers, from 0, of the lines that say nothing about the solution; none where it is no Python."""
     try:
-        tree = ast.parse(source)
+        tree = ast.parse("\n".join(lines))
     except (SyntaxError, ValueError, RecursionError):
         return set()
-    lines, hidden = source.split("\n"), set[int]()
+    hidden = set[int]()
     for at, statement in enumerate(tree.body):
         assigned = ast.unparse(statement.targets[0]) if isinstance(statement, ast.Assign) else ""
         docstring = at == 0 and isinstance(statement, ast.Expr)
