@@ -18,6 +18,7 @@ from common.python.corpus.targets import CHAPTERS, Folder, homes
 from common.python.regress.environment import facts
 from common.python.report.markdown import BEGIN, chapter_table, escaped, replace_between_markers
 from common.python.report.rows import interval_text
+from common.python.stats.intervals import of_logs
 
 FEWEST_RUNS = 3  # an expectation of fewer is provisional
 STEPS = "Gain of each rung over the one before it in the order to learn them, in one run; not all build on that one:"
@@ -181,9 +182,8 @@ def steps(folder: Path, results: Sequence[PairResult]) -> list[str]:
 
 def _over(own: Interval, last: Interval) -> Interval:
     """One speedup over another. What rounds have in common is not taken out, so the interval is rather too wide."""
-    ratio, apart = own.ratio / last.ratio, math.hypot(*(math.log(one.high / one.low) / 2 for one in (own, last)))
-    low, high = (ratio * math.exp(way * apart) for way in (-1, 1))
-    return Interval(ratio=ratio, low=low, high=high, rounds=own.rounds)
+    half = math.hypot(*(math.log(one.high / one.low) / 2 for one in (own, last)))
+    return of_logs(math.log(own.ratio / last.ratio), half, own.rounds)
 
 
 def over_runs(pair: Expectation) -> PairResult:
