@@ -33,7 +33,7 @@ def commit(tree: Tree) -> None:
 
 @pytest.fixture
 def repository(tree: Tree) -> Iterator[Tree]:
-    """One commit of a pair whose rungs, far slower, import a helper; none of its commits' files is left at the end."""
+    """One commit of a pair whose rungs, far slower, import a helper; none of its worktrees is left at the end."""
     tree.pair("ch01:x", doing("__import__('time').sleep(0.0005)"), optimized=USES_HELPER, padded=USES_HELPER)
     tree.file("ch01", "helper", HELPER)
     git(tree.root, "init", "-q")
@@ -58,11 +58,14 @@ def ending_with(code: int, tree: Tree, ref: str, word: str = "slower") -> str:
 
 
 def test_the_same_code_is_not_slower_than_itself(repository: Tree) -> None:
+    (orphan,) = [tempfile.mkdtemp(prefix=f"{PREFIX}999999999-")]
+    git(repository.root, "worktree", "add", "--detach", orphan)  # of a run that was killed
     commit(repository)
     said = ending_with(0, repository, "HEAD~1", " against HEAD~1, ")
     assert "ch01:x: " in said
     assert "ch01:x padded: " in said
     assert " against HEAD~1, " in said
+    assert not os.path.exists(orphan)
     file = max(repository.artifacts.glob("2*/summary.json"))
     (pair,) = Summary.model_validate_json(file.read_text()).pairs
     rows = {row.name: row for row in pair.variants}

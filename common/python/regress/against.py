@@ -19,7 +19,8 @@ from common.python.corpus.discovery import Pair, Variant, bindings, called, read
 from common.python.corpus.targets import Folder, TargetError, quoted
 from common.python.workers.process import START_LIMIT_S, WorkerError, one_worker
 
-PREFIX = "benchmark-against-"  # of the folder of a commit's files; the number of the process that made it follows
+PREFIX = "benchmark-against-"  # of a worktree's folder; the number of the process that made it follows
+NO_HOOKS = ("-c", "core.hooksPath=/dev/null")
 TOLD = ("torch", "triton", "python")  # the first that differs names the rungs of another Python
 MOST_TOLD = 400  # characters of a difference
 
@@ -110,15 +111,23 @@ def _tree(top: Path, ref: str) -> Iterator[tuple[str, str, Path]]:
             raise TargetError(f"--against {quoted(ref)} is neither a commit of {top} nor a folder")
         yield Path(ref).resolve().name, ref, Path(ref).resolve()
         return
+    _remove_orphans(top)
     with tempfile.TemporaryDirectory(prefix=f"{PREFIX}{os.getpid()}-", ignore_cleanup_errors=True) as folder:
-        packed = Path(folder) / "packed.tar"
-        tree = Path(folder).resolve() / "tree"
-        # The tree, since tarfile cannot read the archive of a commit that has no file.
-        if git(top, "archive", "--output", str(packed), f"{commit}^{{tree}}") is None:
-            raise TargetError(f"--against {ref}: `git archive` fails in {top}")
-        shutil.unpack_archive(packed, tree, filter="tar")  # with links and modes as they are
-        packed.unlink()
-        yield ref, commit[:12], tree
+        try:
+            if git(top, *NO_HOOKS, "worktree", "add", "--detach", folder, commit) is None:
+                raise TargetError(f"--against {ref}: `git worktree add` fails in {top}")
+            yield ref, commit[:12], Path(folder).resolve()
+        finally:
+            git(top, "worktree", "remove", "-ff", folder)
+
+
+def _remove_orphans(top: Path) -> None:
+    """Remove the worktrees of runs that were killed; those that a user made stay, be their folder there or not."""
+    for line in (git(top, "worktree", "list", "--porcelain") or "").splitlines():
+        folder = line.removeprefix("worktree ")
+        pid = re.match(rf"{PREFIX}(\d+)-", Path(folder).name)
+        if pid and not os.path.exists(f"/proc/{pid[1]}"):
+            git(top, "worktree", "remove", "-ff", folder)
 
 
 def _refuse_other_workload(pair: Pair, there: Folder, ref: str) -> None:
