@@ -57,6 +57,7 @@ SIZES: dict[str, list[dict[str, Any]]] = {
     "ch07:smem_row_cache": shapes("rows columns", (1, 1), (3, 4), (2, 1023), (3, 24576)),
     "ch07:tma_halo_box": shapes("batch channels height width", (1, 1, 1, 4), (2, 3, 33, 132), (40, 3, 65, 256)),
     "ch07:unaligned_rows": shapes("rows columns", (1, 1), (700, 5), (3, 8), (2, 1024), (5, 4095)),
+    "ch08:batched_cholesky": shapes("count", (1,), (3,), (5,), (4099,)),
     "ch08:argmax_last_block": shapes("rows vocabulary", (1, 1), (3, 256), (2, 65537)),
     "ch08:depthwise_tile_occupancy": shapes(
         "images channels rows columns", (1, 1, 1, 4), (2, 3, 65, 68), (1, 2, 128, 256), (1, 2, 129, 260)
