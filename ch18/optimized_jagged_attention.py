@@ -1,4 +1,4 @@
-"""Roles of warps: one copies tiles, two warpgroups multiply out of step; a program takes the longest tiles left."""
+"""Roles of warps: one copies tiles, two warpgroups multiply out of step; programs share out tiles, longest first."""
 
 import torch
 from torch import Tensor

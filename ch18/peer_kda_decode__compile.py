@@ -1,4 +1,4 @@
-"""torch.compile, with products and sums that it can fuse in place of einsum; a state is read for each of the sums."""
+"""torch.compile, with einsum written as products and sums, which it can fuse; each of the sums reads all states."""
 
 import torch
 import torch.nn.functional as F

@@ -1,4 +1,4 @@
-"""flash-linear-attention's recurrent kernel, in place in a pool of states: norms and gates are in it, sums in turn."""
+"""flash-linear-attention's recurrent kernel, which updates states in their pool; norms and gates are in it too."""
 
 import torch
 from fla.ops.kda.fused_recurrent import fused_recurrent_kda_fwd

@@ -63,8 +63,8 @@ workload = Workload(
         "bench": {"rows": 16384, "experts": 32, "width": 2880, "outputs": 5760},
         "test": {"rows": 431, "experts": 3, "width": 160, "outputs": 272},
     },
-    # Rounding to bf16 is off by 1.7e-3, with sums in the 14 bits of Hopper's fp8 2.5e-3; one element may be off by ten
-    # times the tolerance, and those sums are by up to 9% of the rms.
+    # Rounding to bf16 is off by 1.7e-3, with sums in the 14 bits of Hopper's fp8 1.9e-3. One element may be off by ten
+    # times the tolerance; in one draw the worst was off by 4.8% of the rms.
     tolerance=1.5e-2,
     frozen=("codes", "exponents"),
 )

@@ -1,4 +1,4 @@
-"""Codes become e4m3 in registers, with the group's exponent in theirs: rows are cast, and multiplied at fp8's rate."""
+"""Codes times their group's scale become e4m3 in registers; rows are cast to e4m3, and products run at fp8's rate."""
 
 import torch
 from torch import Tensor
@@ -11,8 +11,8 @@ from common.python.requirements import needs
 from common.python.workload import Metered
 
 requires = needs(targets=["sm_90a"])
-BIAS, ZERO = 7, 133  # of e4m3's exponents; and the E8M0 code of a row's largest exponent with which a row's factor is 1
 LEAST, MOST = 2, 13  # exponents of e4m3 for a code of 1, so that codes of 0.5 and of 6 still have one
+ZERO = 127 + MOST - 7  # the E8M0 code of a row's largest exponent with which its factor is 1; the biases are 127 and 7
 
 
 def packed(codes: Tensor, exponents: Tensor) -> tuple[Tensor, Tensor]:
