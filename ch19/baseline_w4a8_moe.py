@@ -65,7 +65,7 @@ workload = Workload(
     },
     # Rounding to bf16 is off by 1.7e-3, with sums in the 14 bits of Hopper's fp8 1.9e-3. One element may be off by ten
     # times the tolerance; in one draw the worst was off by 4.8% of the rms.
-    tolerance=1.5e-2,
+    tolerance=1e-2,  # 1.5e-2 would accept a kernel that drops the groups of the smallest exponent
     frozen=("codes", "exponents"),
 )
 
