@@ -10,7 +10,7 @@ from common.python.workload import Step
 
 requires = needs(targets=["sm_90a"])
 OUTPUTS, DEPTH = 128, 128  # of the kernel's tiles
-# A tile's row and column: which half, warp and fragment's row; which two products, product, half of it, and lane's two.
+# Parts of a row's number in a tile, and of a column's: how many values each has, from the most significant on.
 ROWS = {"half": 2, "warp": 4, "down": 2, "row": 8}
 COLUMNS = {"pair": 4, "product": 2, "right": 2, "lane": 4, "next": 2}
 ORDER = ("tile", "step", "half", "pair", "warp", "row", "lane", "product", "right", "down", "next")

@@ -86,7 +86,8 @@ def joined(words: Tensor, bytes_of: Tensor) -> Tensor:
 def packed(codes: Tensor, exponents: Tensor) -> Tensor:
     """One expert's records [tiles, steps, words]: a word has a lane's eight codes of a fragment of 64 x 16.
 
-    Its halves hold four codes each: features 2 i and 2 i + 1 of output g, of output 8 + g, and of both, 8 features on.
+    The low half of a word has four codes: feature 2 i of outputs g and 8 + g, and feature 2 i + 8 of both. The high
+    half has the same of the next feature.
     """
     filled, scale = padded(codes, exponents)
     # step, two pairs of fragments, fragment, right, lane of four, next; then tile, 64 outputs, warp, down, row
