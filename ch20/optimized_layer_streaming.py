@@ -33,7 +33,7 @@ def prepare(x: Tensor, layers: list[Weights], shape: Shape) -> Step:
     def step() -> Tensor:
         compute = gpu.current_stream()
         copies.wait_stream(compute)  # nothing begins before the step does
-        hidden, (cos, sin) = x, turns(shape, positions, x.dtype)
+        hidden = x
         for index, layer in enumerate(layers):
             turn = index % 2
             with gpu.stream(copies):
@@ -42,6 +42,8 @@ def prepare(x: Tensor, layers: list[Weights], shape: Shape) -> Step:
                     for (half, filled), source in zip(parts[turn][name], layer[name].chunk(layer[name].dim())):
                         half.copy_(source, non_blocking=True)
                         filled.record(copies)
+            if index == 0:  # the first copies are on their way before anything else is launched
+                cos, sin = turns(shape, positions, x.dtype)
             compute.wait_event(parts[turn]["mlp_norm"][-1][1])  # the later of the norms
             hidden = block(parts[turn] | norms[turn], shape, hidden, cos, sin, causal_attention, linear)
             read[turn].record(compute)
