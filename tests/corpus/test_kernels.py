@@ -51,6 +51,8 @@ INSTRUCTIONS = {
     "ch08/optimized_histogram_privatized__block count": "ATOMS RED",
     "ch08/optimized_histogram_privatized__copies4 count": "ATOMS RED",
     "ch08/optimized_bytes_in_flight__vec8 dequantizeILi8E": "LDG.E.64 STG.E.128",
+    "ch08/optimized_median_filter_registers median_sharedILb1E": "FMNMX -LDL -STL",
+    "ch08/optimized_unpack_3bit unpack_eight": "LDG.E LOP3 HADD2.BF16 STG.E.128 -LDL -BSSY",
     "ch09/optimized_conv2d_implicit_gemm convolveILb0E": "HGMMA.64x256x16 UTMALDG.4D UTMALDG.2D.MULTICAST -LDGSTS",
     "ch09/optimized_cutlass_blackwell_2sm device_kernel": "UTCHMMA.2CTA UTMALDG.3D.2CTA LDTM UTMASTG",
     "ch09/optimized_cutlass_schedule device_kernel": "HGMMA.64x256x16.F32.BF16 UTMALDG.3D.MULTICAST UTMASTG",

@@ -39,7 +39,7 @@ PARENTS = {"profile.nsight"} | {
     f"peaks.{m}" for m in ("store", "survey", "display")
 }  # of these packages, what the parent reads
 # Lines of each part. A number may fall at any time; it rises with a sentence in the commit that says why.
-LINES = {"core": 7_109, "common/python": 14_733, "tools": 3_165, "tests": 19_932}
+LINES = {"core": 7_109, "common/python": 14_733, "tools": 3_165, "tests": 19_934}
 MODULE_LINES, FUNCTION_LINES, PAIR_LINES, CUDA_LINES, MEDIAN_PAIR_LINES = 500, 50, 120, 300, 50
 MODEL_LINES = 1_473  # of all of common/models together
 
