@@ -19,16 +19,11 @@ __global__ void decay(float* values, int64_t n) {
   if (i < n) values[i] = 0.5f * values[i] + 1.0f;
 }
 
-static cudaStream_t create_stream() {
-  cudaStream_t stream = nullptr;
-  cudaStreamCreateWithFlags(&stream, cudaStreamNonBlocking);
-  return stream;
-}
-
 // A prefetch into an idle stream is begun by the caller, one into a busy stream by a thread of the driver. So chunks go
 // home behind their kernel, and the next one is asked for once its stream is idle: the two directions then overlap.
 extern "C" int decay_in_chunks(int64_t address, int64_t n, cudaStream_t stream) {
-  static cudaStream_t ahead = create_stream();
+  static cudaStream_t ahead = nullptr;
+  if (ahead == nullptr) TRY(cudaStreamCreateWithFlags(&ahead, cudaStreamNonBlocking));
   float* values = reinterpret_cast<float*>(address);
   int device = 0;
   TRY(cudaGetDevice(&device));

@@ -1,4 +1,4 @@
-// Cholesky factors of 32 x 32 matrices, a block each: columns one after the other, in shared memory.
+// Cholesky factors of 32 x 32 matrices, a block each: columns one after the other, in shared memory; zeros if there is none.
 #include "kernel.cuh"
 
 constexpr int SIDE = 32, HIGH = 8;  // threads: a column each, of every eighth row
@@ -22,7 +22,7 @@ __global__ void __launch_bounds__(SIDE* HIGH)
     }
     __syncthreads();  // the next pivot is there
   }
-  for (int i = y; i < SIDE; i += HIGH) out[begin + i * SIDE + x] = x <= i ? tile[i][x] : 0.0f;
+  for (int i = y; i < SIDE; i += HIGH) out[begin + i * SIDE + x] = x <= i && failed == 0 ? tile[i][x] : 0.0f;
   if (x == 0 && y == 0) info[blockIdx.x] = failed;
 }
 

@@ -2,6 +2,7 @@
 //
 // Lane l of a matrix holds rows l, l + LANES, and so on. One shuffle passes a number of each of the warp's matrices.
 // Rows pass through shared memory on their way in and out, so that global memory is read and written along lines.
+// A matrix that is not positive definite has no factor: zeros are written.
 #include "ampere.cuh"
 
 #include <utility>
@@ -73,7 +74,7 @@ __global__ void __launch_bounds__(32 * WARPS)
   for (int r = 0; r < EACH; ++r) {
     const int row = r * LANES + own;
 #pragma unroll
-    for (int j = 0; j < (r + 1) * LANES; ++j) rows[r][j] = j <= row ? rows[r][j] : 0.0f;
+    for (int j = 0; j < (r + 1) * LANES; ++j) rows[r][j] = j <= row && failed == 0 ? rows[r][j] : 0.0f;
 #pragma unroll
     for (int c = 0; 4 * c < (r + 1) * LANES; ++c) {
       tiles[mine][place(row, c)] =

@@ -17,7 +17,7 @@ def inputs(draw: Draw, tokens: int, width: int, dtype: str) -> Inputs:
     return {
         "streams": draw.normal(tokens, STREAMS, width, dtype=element),
         "update": draw.normal(tokens, width, dtype=element),
-        "logits": draw.normal(tokens, STREAMS * (STREAMS + 2), std=2.0),  # 8 iterations in place of 20 are refused
+        "logits": draw.normal(tokens, STREAMS * (STREAMS + 2), std=2.0),  # 10 iterations in place of 20 are refused
     }
 
 
@@ -45,7 +45,7 @@ workload = Workload(
         "bench": {"tokens": 8192, "width": 2560, "dtype": "bfloat16"},
         "test": {"tokens": 37, "width": 200, "dtype": "float16"},  # interpreted: no bf16
     },
-    tolerance=1e-2,  # weights and sums are rounded to bf16, by 0.17% on average each
+    tolerance=6e-3,  # weights and sums are rounded to bf16, by 0.17% on average each
 )
 
 
