@@ -17,7 +17,7 @@ def inputs(draw: Draw, tokens: int, width: int, dtype: str) -> Inputs:
     return {
         "streams": draw.normal(tokens, STREAMS, width, dtype=element),
         "update": draw.normal(tokens, width, dtype=element),
-        "logits": draw.normal(tokens, STREAMS * (STREAMS + 2), std=2.0),  # 10 iterations in place of 20 are refused
+        "logits": draw.normal(tokens, STREAMS * (STREAMS + 2), std=6.0),  # 18 iterations in place of 20 are refused
     }
 
 
@@ -45,7 +45,8 @@ workload = Workload(
         "bench": {"tokens": 8192, "width": 2560, "dtype": "bfloat16"},
         "test": {"tokens": 37, "width": 200, "dtype": "float16"},  # interpreted: no bf16
     },
-    tolerance=6e-3,  # weights and sums are rounded to bf16, by 0.17% on average each
+    # Weights, products and sums are rounded to bf16, by 0.17% on average each. At worst, all three by half a unit of
+    tolerance=7e-3,  # numbers from 8 to 16, an element is off by 0.11, ten times this; in 84 million the worst by 0.075
 )
 
 
