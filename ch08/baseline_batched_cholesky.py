@@ -19,13 +19,14 @@ def without_factor(count: int) -> int:
 def inputs(draw: Draw, count: int) -> Inputs:
     """Systems as alternating least squares has them: the Gram matrix of 64 items' factors, and 0.1 on the diagonal.
 
-    A few have a diagonal number, at a random place, that is far too small.
+    A few have a random pivot of -0.1, which rounding cannot turn positive; most still have a positive diagonal.
     """
     items = draw.normal(count, SIDE, 64, std=0.125)
     a = (items @ items.mT).add_(torch.eye(SIDE, device=draw.device), alpha=0.1)
     bad = draw.permutation(count)[: without_factor(count)]
     place = draw.integers(len(bad), high=SIDE)
-    a[bad, place, place] -= 4.0
+    roots = torch.linalg.cholesky_ex(a[bad])[0].diagonal(dim1=1, dim2=2).gather(1, place[:, None])[:, 0]
+    a[bad, place, place] -= roots.square() + 0.1
     return {"a": a}
 
 
