@@ -26,7 +26,7 @@ def inputs(draw: Draw, requests: int, pool: int, heads: int, width: int, dtype: 
 def decode(
     q: Tensor, k: Tensor, v: Tensor, f: Tensor, b: Tensor, a_log: Tensor, dt_bias: Tensor, slots: Tensor, states: Tensor
 ) -> Tensor:
-    """What each request's query reads, after its key and value are in its state."""
+    """What each request's query reads, after its key and value are in its state; in fp32, for the gated norm behind."""
     full = states.dtype
     query = F.normalize(q.to(full), dim=-1) * q.shape[-1] ** -0.5
     key = F.normalize(k.to(full), dim=-1)
@@ -36,7 +36,7 @@ def decode(
     fix = torch.sigmoid(b.to(full))[..., None] * wrong
     state = state + key[..., :, None] * fix[..., None, :]
     states[slots] = state
-    return torch.einsum("rhkv,rhk->rhv", state, query).to(v.dtype)
+    return torch.einsum("rhkv,rhk->rhv", state, query)
 
 
 def reference(**of: Tensor) -> tuple[Tensor, Tensor]:
@@ -44,10 +44,10 @@ def reference(**of: Tensor) -> tuple[Tensor, Tensor]:
 
 
 def cost(requests: int, pool: int, heads: int, width: int, dtype: str) -> Cost:
-    """All of the requests' fp32 states in and out, queries, keys, values and gates in, outputs out."""
+    """All of the requests' fp32 states in and out, queries, keys, values and gates in, fp32 outputs out."""
     rows = requests * heads
     state = 4 * rows * width**2
-    return Cost(read=state + 8 * rows * width, write=state + 2 * rows * width, items=requests, unit="tokens")
+    return Cost(read=state + 8 * rows * width, write=state + 4 * rows * width, items=requests, unit="tokens")
 
 
 workload = Workload(
@@ -59,7 +59,7 @@ workload = Workload(
         "bench": {"requests": 128, "pool": 160, "heads": 32, "width": 128, "dtype": "bfloat16"},
         "test": {"requests": 3, "pool": 5, "heads": 3, "width": 32, "dtype": "float16"},  # interpreted: no bf16
     },
-    tolerance=5e-3,  # outputs are rounded to bf16, by 0.17% on average
+    tolerance=1e-5,  # all arithmetic is fp32; a state that is rounded to bf16 is off by 1.7e-3
     mutates=("states",),
 )
 

@@ -36,7 +36,7 @@ def decode(
 
 
 def prepare(states: Tensor, **of: Tensor) -> Step:
-    (requests, heads, width), out = of["v"].shape, torch.empty_like(of["v"])
+    (requests, heads, width), out = of["v"].shape, torch.empty_like(of["v"], dtype=states.dtype)
     columns = min(COLUMNS, width)
     grid = (width // columns, requests * heads)
 

@@ -23,7 +23,7 @@ def decode(
     fix = torch.sigmoid(b.to(full))[..., None] * wrong
     state = state + key[..., :, None] * fix[..., None, :]
     states[slots] = state
-    return (state * query[..., None]).sum(-2).to(v.dtype)
+    return (state * query[..., None]).sum(-2)
 
 
 def prepare(**of: Tensor) -> Step:

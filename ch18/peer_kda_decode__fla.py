@@ -12,7 +12,7 @@ requires = needs(modules=["fla"], gpus=1, sm=80)
 
 
 def prepare(states: Tensor, slots: Tensor, a_log: Tensor, dt_bias: Tensor, **of: Tensor) -> Step:
-    out = torch.empty_like(of["v"])
+    out = torch.empty_like(of["v"], dtype=states.dtype)
     tokens = [of[name][:, None] for name in ("q", "k", "v", "f", "b")]  # (requests, 1 token, heads, width)
     options = {
         "initial_state": states,
