@@ -20,25 +20,27 @@ def stored(new: Tensor, spare: int) -> Tensor:
     return pool
 
 
-def writable(pools: list[Tensor], table: list[list[int]], place: int, used: int) -> int:
-    """Gives each sample a page of its own for its token at `place`, and returns how many pages are then in use."""
-    slot, copies = place // PAGE, list[tuple[int, int]]()
-    holders = Counter(pages[slot] for pages in table if slot < len(pages))
-    for pages in table:
-        if slot == len(pages):  # the last page is full
-            pages.append(used)
-        elif holders[pages[slot]] > 1:
-            holders[pages[slot]] -= 1
-            copies.append((pages[slot], used))
-            pages[slot] = used
-        else:  # it is the only one that is left
-            continue
-        used += 1
-    if copies:
-        sources, targets = torch.tensor(copies).T.to(pools[0].device)
-        for pool in pools:
-            pool[targets] = pool[sources]
-    return used
+def writable(pools: list[Tensor], table: Tensor, last: list[int], place: int, used: int) -> int:
+    """Gives each sample a page of its own for its token at `place`, and returns how many pages are then in use.
+
+    `last` are the samples' last pages, which the host keeps; `table` (samples, pages of each) is the GPU's.
+    """
+    sources, holders = list[int](), Counter(last)
+    if place % PAGE == 0:  # the last pages are full
+        last[:] = range(used, used + len(last))
+    else:
+        for sample, page in enumerate(last):
+            if holders[page] > 1:  # else it is the only one that is left
+                holders[page] -= 1
+                last[sample] = used + len(sources)
+                sources.append(page)
+        if not sources:
+            return used
+        copied = torch.tensor(sources).to(table.device, non_blocking=True)
+        for pool in pools:  # copies lie behind the pages in use, one after the other: no room in between is needed
+            torch.index_select(pool[:used], 0, copied, out=pool[used : used + len(sources)])
+    table[:, place // PAGE].copy_(torch.tensor(last), non_blocking=True)
+    return used + (len(sources) or len(last))
 
 
 def prepare(keys: Tensor, values: Tensor, queries: Tensor, fresh: Tensor) -> Step:
@@ -48,11 +50,13 @@ def prepare(keys: Tensor, values: Tensor, queries: Tensor, fresh: Tensor) -> Ste
 
     def step() -> Tensor:
         out, pools, used = torch.empty_like(queries), [stored(new, spare) for new in (keys, values)], requests * span
-        table = [list(range(row * requests // rows * span, (row * requests // rows + 1) * span)) for row in range(rows)]
+        pages = torch.arange(used, device=keys.device).view(requests, 1, span)
+        table = pages.new_empty(rows, longest)
+        table[:, :span].unflatten(0, (requests, -1)).copy_(pages)
+        last = [(row * requests // rows + 1) * span - 1 for row in range(rows)]
         for index, place in enumerate(range(prompt, prompt + steps)):
-            if (now := writable(pools, table, place, used)) != used or not index:
-                pages, used = torch.tensor(table).to(keys.device), now
-            decode(pools, pages, place, queries[index], fresh[index], out[index])
+            used = writable(pools, table, last, place, used)
+            decode(pools, table, place, queries[index], fresh[index], out[index])
         return out
 
     return step
