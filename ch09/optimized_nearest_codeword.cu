@@ -1,4 +1,4 @@
-// Scores stay in registers: while one warpgroup multiplies, the other compares its last tile's with the best so far.
+// Sums begin at negated half squares and end as scores; only a warp with a new best looks for its place.
 // targets: sm_90a (wgmma exists on Hopper alone)
 #include <cuda_fp16.h>
 
@@ -9,7 +9,7 @@ constexpr int GROUP_M = HALVES * 64, TILE_M = CONSUMERS * GROUP_M;  // vectors o
 constexpr int TILE_N = 128;                           // codewords at a time
 constexpr int CHUNKS = 4;                             // of 64 numbers that a vector may have
 constexpr int STAGES = 6;                             // chunks of codewords
-constexpr int THREADS = CONSUMERS * GROUP_THREADS + 2 * 32;  // and two warps that copy
+constexpr int THREADS = (CONSUMERS + 1) * GROUP_THREADS;  // two warps of the last warpgroup copy
 
 struct Shared {
   bf16 vectors[CONSUMERS][CHUNKS][GROUP_M * ROW];  // or fp16, which has the same size
@@ -20,7 +20,7 @@ struct Shared {
 __device__ float number(bf16 value) { return __bfloat162float(value); }
 __device__ float number(__half value) { return __half2float(value); }
 
-// A warp adds up half of a codeword's square; behind the last codeword there is infinity, which nothing is nearer than.
+// A warp adds up half of a codeword's square, negated; behind the last codeword there is -infinity, never the best.
 template <typename T>
 __global__ void half_squares(const T* __restrict__ codebook, float* __restrict__ half, int codes, int width) {
   const int code = (blockIdx.x * blockDim.x + threadIdx.x) / 32, lane = threadIdx.x % 32;
@@ -31,7 +31,7 @@ __global__ void half_squares(const T* __restrict__ codebook, float* __restrict__
   }
 #pragma unroll
   for (int other = 16; other > 0; other /= 2) sum += __shfl_xor_sync(~0u, sum, other);
-  if (lane == 0) half[code] = code < codes ? sum / 2 : INFINITY;
+  if (lane == 0) half[code] = code < codes ? -sum / 2 : -INFINITY;
 }
 
 // a and b of fp16 in shared memory, 16 columns deep; bf16 is in wgmma.cuh.
@@ -57,9 +57,31 @@ __device__ void hand_over(int group) {
   asm volatile("bar.arrive %0, %1;" ::"r"(2 - group), "n"(CONSUMERS * GROUP_THREADS) : "memory");
 }
 
+// Negated half squares of a thread's columns of a tile, asked for while the last tile's
+// products run, so that nobody waits for the L2 cache.
+__device__ void ask(float2 (&away)[TILE_N / 8], const float* half_squares) {
+#pragma unroll
+  for (int j = 0; j < TILE_N / 8; ++j) {
+    asm volatile("ld.global.nc.v2.f32 {%0, %1}, [%2];"
+                 : "=f"(away[j].x), "=f"(away[j].y)
+                 : "l"(half_squares + threadIdx.x % 4 * 2 + 8 * j));
+  }
+}
+
+// Sums begin with them: what products add up to is the score itself.
+__device__ void begin(float (&sum)[HALVES][64], const float2 (&away)[TILE_N / 8]) {
+#pragma unroll
+  for (int half = 0; half < HALVES; ++half) {
+#pragma unroll
+    for (int i = 0; i < 64; ++i) sum[half][i] = i % 2 ? away[i / 4].y : away[i / 4].x;
+    hold(sum[half]);  // made before the turn begins
+  }
+}
+
 // Scores of one tile of codewords. The other warpgroup's turn comes when all but the last chunk are multiplied.
 template <typename T>
-__device__ void multiply_tile(Shared& shared, float (&sum)[HALVES][64], int group, int chunks, uint32_t& turn) {
+__device__ void multiply_tile(Shared& shared, float (&sum)[HALVES][64], int group, int chunks, uint32_t& turn,
+                              float2 (&away)[TILE_N / 8], const float* half_squares) {
   const auto release = [&](uint32_t used) {
     if (threadIdx.x % 32 == 0) arrive(&shared.empty[used % STAGES]);
   };
@@ -86,62 +108,71 @@ __device__ void multiply_tile(Shared& shared, float (&sum)[HALVES][64], int grou
     if (chunk > 0) release(turn - 1);
   }
   hand_over(group);
+  ask(away, half_squares);
   wait_for_products<0>();
 #pragma unroll
   for (int half = 0; half < HALVES; ++half) hold(sum[half]);
   release(turn - 1);
 }
 
-// A thread has two rows of each half, and of each eight codewords two.
+// A thread has two rows of each half, and of each eight codewords two. Four lanes have parts of the same rows: they
+// share the best score, and the lane that has its codeword knows the number; the others have none, the largest.
 struct Best {
   float score[HALVES][2];
   int code[HALVES][2];
 };
+constexpr int NONE = 1 << 30;
 
-__device__ void compare(Best& best, const float (&sum)[HALVES][64], const float* half_squares, int first) {
-  const int column = first + threadIdx.x % 4 * 2;
-  int place[HALVES][2] = {{-1, -1}, {-1, -1}};
+__device__ void compare(Best& best, const float (&sum)[HALVES][64], int first) {
+  float top[HALVES][2];
 #pragma unroll
-  for (int j = 0; j < TILE_N / 8; ++j) {
-    const float2 away = __ldg(reinterpret_cast<const float2*>(half_squares + column + 8 * j));
+  for (int half = 0; half < HALVES; ++half) {
 #pragma unroll
-    for (int c = 0; c < 2; ++c) {
+    for (int i = 0; i < 2; ++i) {
+      float most[4];
 #pragma unroll
-      for (int half = 0; half < HALVES; ++half) {
+      for (int j = 0; j < 4; ++j) most[j] = fmaxf(sum[half][4 * j + 2 * i], sum[half][4 * j + 2 * i + 1]);
 #pragma unroll
-        for (int i = 0; i < 2; ++i) {
-          const float score = sum[half][4 * j + 2 * i + c] - (c ? away.y : away.x);
-          const bool nearer = score > best.score[half][i];
-          best.score[half][i] = nearer ? score : best.score[half][i];
-          place[half][i] = nearer ? 8 * j + c : place[half][i];
-        }
+      for (int j = 4; j < TILE_N / 8; ++j) {
+        most[j % 4] = fmaxf(most[j % 4], fmaxf(sum[half][4 * j + 2 * i], sum[half][4 * j + 2 * i + 1]));
       }
+      top[half][i] = fmaxf(fmaxf(most[0], most[1]), fmaxf(most[2], most[3]));
+    }
+  }
+#pragma unroll
+  for (int other = 1; other < 4; other *= 2) {
+#pragma unroll
+    for (int half = 0; half < HALVES; ++half) {
+#pragma unroll
+      for (int i = 0; i < 2; ++i) top[half][i] = fmaxf(top[half][i], __shfl_xor_sync(~0u, top[half][i], other));
     }
   }
 #pragma unroll
   for (int half = 0; half < HALVES; ++half) {
 #pragma unroll
     for (int i = 0; i < 2; ++i) {
-      if (place[half][i] >= 0) best.code[half][i] = column + place[half][i];
+      const bool nearer = top[half][i] > best.score[half][i];
+      if (!__any_sync(~0u, nearer)) continue;  // seldom after the first tiles
+      int place = NONE;
+#pragma unroll
+      for (int k = TILE_N / 4 - 1; k >= 0; --k) {
+        place = sum[half][k / 2 * 4 + 2 * i + k % 2] == top[half][i] ? k / 2 * 8 + k % 2 : place;
+      }
+      best.score[half][i] = nearer ? top[half][i] : best.score[half][i];
+      const int code = place == NONE ? NONE : first + int(threadIdx.x % 4 * 2) + place;
+      best.code[half][i] = nearer ? code : best.code[half][i];
     }
   }
 }
 
-// Four lanes have parts of the same rows.
 __device__ void store(const Best& best, int64_t* out, int row, int vectors) {
 #pragma unroll
   for (int half = 0; half < HALVES; ++half) {
 #pragma unroll
     for (int i = 0; i < 2; ++i) {
-      float score = best.score[half][i];
       int code = best.code[half][i];
 #pragma unroll
-      for (int other = 1; other < 4; other *= 2) {
-        const float its = __shfl_xor_sync(~0u, score, other);
-        const int its_code = __shfl_xor_sync(~0u, code, other);
-        const bool nearer = its > score || (its == score && its_code < code);
-        score = nearer ? its : score, code = nearer ? its_code : code;
-      }
+      for (int other = 1; other < 4; other *= 2) code = min(code, __shfl_xor_sync(~0u, code, other));
       const int at = row + half * 64 + i * 8;
       if (threadIdx.x % 4 == 0 && at < vectors) out[at] = code;
     }
@@ -170,6 +201,7 @@ __global__ void __launch_bounds__(THREADS, 1)
 
   const int group = group_of_thread();
   uint32_t turn = 0, round = 0;
+  if (group == CONSUMERS) asm volatile("setmaxnreg.dec.sync.aligned.u32 40;");
   if (threadIdx.x == CONSUMERS * GROUP_THREADS) {  // all codewords for each tile of vectors
     for (int tile = blockIdx.x; tile < tiles; tile += gridDim.x) {
       for (int i = 0; i < ceil_div(codes, TILE_N) * chunks; ++i, ++turn) {
@@ -190,15 +222,20 @@ __global__ void __launch_bounds__(THREADS, 1)
       }
     }
   } else if (group < CONSUMERS) {
+    asm volatile("setmaxnreg.inc.sync.aligned.u32 232;");
     if (group == 1) hand_over(group);  // the first turn
     for (int tile = blockIdx.x; tile < tiles; tile += gridDim.x, ++round) {
       Best best{{{-INFINITY, -INFINITY}, {-INFINITY, -INFINITY}}, {}};
+      float2 away[TILE_N / 8];
+      ask(away, half_squares);
       wait(&shared.loaded[group], round % 2);
       for (int first = 0; first < codes; first += TILE_N) {
-        float sum[HALVES][64] = {};
-        multiply_tile<T>(shared, sum, group, chunks, turn);
+        float sum[HALVES][64];
+        begin(sum, away);
+        const int next = first + TILE_N < codes ? first + TILE_N : 0;
+        multiply_tile<T>(shared, sum, group, chunks, turn, away, half_squares + next);
         if (first + TILE_N >= codes && threadIdx.x % 32 == 0) arrive(&shared.done[group]);
-        compare(best, sum, half_squares, first);
+        compare(best, sum, first);
       }
       const int thread = threadIdx.x % GROUP_THREADS;
       store(best, out, tile * TILE_M + group * GROUP_M + thread / 32 * 16 + thread % 32 / 4, vectors);

@@ -1,4 +1,4 @@
-"""Scores stay in registers: while one warpgroup multiplies, the other compares its last tile's with the best so far."""
+"""Sums begin at negated half squares and end as scores; only a warp with a new best looks for its place."""
 
 import torch
 from torch import Tensor

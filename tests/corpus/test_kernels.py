@@ -56,7 +56,7 @@ INSTRUCTIONS = {
     "ch09/optimized_conv2d_implicit_gemm convolveILb0E": "HGMMA.64x256x16 UTMALDG.4D UTMALDG.2D.MULTICAST -LDGSTS",
     "ch09/optimized_cutlass_blackwell_2sm device_kernel": "UTCHMMA.2CTA UTMALDG.3D.2CTA LDTM UTMASTG",
     "ch09/optimized_cutlass_schedule device_kernel": "HGMMA.64x256x16.F32.BF16 UTMALDG.3D.MULTICAST UTMASTG",
-    "ch09/optimized_nearest_codeword nearestI13__nv_bfloat16": "HGMMA.64x128x16.F32.BF16 UTMALDG.2D -HMMA",
+    "ch09/optimized_nearest_codeword nearestI13__nv_bfloat16": "HGMMA.64x128x16.F32.BF16 UTMALDG.2D VOTE -HMMA",
     "ch10/optimized_attention_pingpong attention": "HGMMA.64x176x16.F32.BF16 HGMMA.64x128x16.F32.BF16 UTMALDG.2D -HMMA "
     "-LDGSTS",
     "ch10/baseline_cp_async_stages product": "LDG.E HMMA.16816.F32.BF16 -LDGSTS -LDSM -HGMMA",
