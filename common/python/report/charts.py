@@ -349,6 +349,7 @@ def history_chart(title: str, levels: Sequence[Sequence[float]], told: Sequence[
 def _outline(offsets: np.ndarray, scale: Scale, foot: float, style: str) -> Markup:
     """The outline of a histogram that stands on the height `foot`, 40 pixels high."""
     counts, edges = np.histogram(offsets, BINS, (scale.low, scale.high))
-    tops = (foot - 40 * counts / max(int(counts.max()), 1)).round().tolist()
-    steps = "".join(f"V{top:g}H{scale(right):.0f}" for top, right in zip(tops, edges[1:].tolist()))
+    tops = (foot - 40 * counts / max(int(counts.max()), 1)).round()
+    last = np.flatnonzero(np.diff(tops, append=np.nan))  # of neighbours of one height
+    steps = "".join(f"V{top:g}H{scale(right):.0f}" for top, right in zip(tops[last], edges[1:][last]))
     return _element("path", d=f"M{scale.start:g} {foot:g}{steps}V{foot:g}Z", style=style)

@@ -3,6 +3,7 @@
 The page needs no network and no script. Foreign text is always escaped, and loses what is not printable.
 """
 
+import re
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from html import escape
@@ -31,7 +32,7 @@ def page(run: Run, root: Path, held: Mapping[str, str] | None = None) -> str:
     """
     pairs, about = run.summary.pairs, run.summary.manifest
     places = homes(root, about.targets)
-    return _written(
+    written = _written(
         "report.html",
         run=run,
         pairs=pairs,
@@ -47,6 +48,7 @@ def page(run: Run, root: Path, held: Mapping[str, str] | None = None) -> str:
         filled=filled,
         sources=lambda result: sources(result, about.sources, places),
     )
+    return re.sub(r"</mark>(\s+)<mark>", r"\1", written)  # marks with only empty lines between them are one
 
 
 def history_page(name: str, series: Sequence[Any]) -> str:
