@@ -1,4 +1,4 @@
-"""Blocks are as tall as it takes for all of them to run at once: no wave is half empty, fewer rows are made twice."""
+"""Eight sweeps for each trip to memory, by blocks as tall as it takes for all of them to run at once."""
 
 import torch
 from torch import Tensor
