@@ -17,7 +17,7 @@ from common.python.base.results import PairResult, Why
 from common.python.corpus.discovery import Pair, find_pairs
 from common.python.profile import nsight
 from common.python.profile.nsight import NO_TIME, Uncaptured, profile, speed_of_light
-from common.python.report.markdown import pair_markdown
+from common.python.report.templates import pair_markdown
 from common.python.run.session import Settings
 from common.python.run.variant_status import new_result
 

@@ -17,10 +17,8 @@ from common.python.base.results import Cost, Interval, Limit, PairResult, Proof,
 from common.python.report.markdown import (
     append_to_job_page,
     chapter_table,
-    pair_markdown,
     replace_between_markers,
     summary_csv,
-    summary_markdown,
 )
 from common.python.report.rows import (
     bytes_text,
@@ -34,6 +32,7 @@ from common.python.report.rows import (
     terminal_line,
     time_text,
 )
+from common.python.report.templates import pair_markdown, summary_markdown
 
 US = {"baseline": 1234.0, "optimized": 361.0, "peer__cublas": 379.0}
 ROWS = {

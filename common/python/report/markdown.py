@@ -1,4 +1,4 @@
-"""Results as files that people keep: markdown for a pair, a suite and a chapter's README, and CSV for a spreadsheet."""
+"""Results as tables that people keep: Markdown for a pair, a suite and a chapter's README, CSV for a spreadsheet."""
 
 import csv
 import io
@@ -11,7 +11,7 @@ from statistics import median
 from markupsafe import Markup
 
 from common.python.base.results import Interval, PairResult, SpeedOfLight, Summary, VariantResult, Why
-from common.python.base.text import clean, printable
+from common.python.base.text import clean
 from common.python.performance_targets import peak_text
 from common.python.report.rows import (
     COLUMNS,
@@ -22,7 +22,6 @@ from common.python.report.rows import (
     if_known,
     interval_text,
     rows,
-    suite_title,
     time_text,
     verdict_text,
 )
@@ -148,40 +147,6 @@ def _telemetry(result: PairResult) -> str:
     return f"GPU while sampling, medians over {len(seen)} blocks: {', '.join(shown)}" if shown else ""
 
 
-def pair_markdown(result: PairResult) -> str:
-    """One pair as a file: verdict, the tables about its variants, and how it was measured."""
-    row = rows(result)[0]
-    told = "".join(f", {escaped(part)}" for part in (row.cells()[2], row.why) if part)
-    parts = [f"# {escaped(result.key)}", f"**{row.verdict}**{told}"]
-    if result.on_cpu:
-        parts.append("**Measured on the CPU, not on a GPU.**")
-    for section in sections(result):
-        parts += [f"## {section.title}", *filter(None, [section.note]), table(section.columns, section.lines)]
-    if facts := pair_facts(result):
-        parts += ["## Measurement", "\n".join(f"- {escaped(fact)}" for fact in facts)]
-    if result.log:
-        parts += ["## Log", "\n".join(f"    {printable(line)}" for line in result.log.splitlines())]
-    return "\n\n".join(parts) + "\n"
-
-
-def summary_markdown(summary: Summary) -> str:
-    """The table of a run, with what it ran on and how it was started."""
-    about = summary.manifest
-    driver = f", driver {about.machine.driver}" if about.machine.driver else ""
-    facts = [
-        f"started {about.started}, took {summary.seconds:.0f} s",
-        f"command: {' '.join(about.command)}",
-        f"GPU: {', '.join(gpu.name for gpu in about.machine.gpus) or 'none'}{driver}",
-        f"CPU: {about.machine.cpu}, {about.machine.cores} cores",
-        "versions: " + ", ".join(f"{name} {version}" for name, version in about.versions.items() if version),
-        f"commit: {about.git_commit or 'unknown'}{' with uncommitted changes' * bool(about.git_dirty)}",
-    ]
-    parts = ["# Benchmark results", "\n".join(f"- {escaped(fact)}" for fact in facts)]
-    if not summary.complete:
-        parts.append("**Incomplete: the run stopped before its last pair.**")
-    return "\n\n".join([*parts, escaped(suite_title(summary.pairs)), _suite(summary.pairs)]) + "\n"
-
-
 def append_to_job_page(text: str, environment: Mapping[str, str]) -> None:
     """In GitHub Actions, add Markdown to the job's page; elsewhere do nothing."""
     if place := environment.get(STEP_SUMMARY):
@@ -197,10 +162,10 @@ def chapter_table(results: Sequence[PairResult], mechanisms: bool = False) -> st
     measured = sorted({clean(result.device) for result in results if result.device})
     loud = " These are times of a CPU, not of a GPU." * any(result.on_cpu for result in results)
     origin = escaped(f"Measured on {', '.join(measured)}.{loud}") if measured else "Not measured yet."
-    return f"{_suite(results, mechanisms)}\n\n{origin}"
+    return f"{results_table(results, mechanisms)}\n\n{origin}"
 
 
-def _suite(results: Sequence[PairResult], mechanisms: bool = False) -> str:
+def results_table(results: Sequence[PairResult], mechanisms: bool = False) -> str:
     first, *others = COLUMNS
     lines = [_suite_line(row, mechanisms) for result in results for row in rows(result)]
     notes = "\n".join(f"- {escaped(line)}" for line in footers(results))

@@ -1,4 +1,4 @@
-"""A run by templates: as one page that opens from disk, and as JUnit XML, which CI systems read.
+"""A run by templates: as one page that opens from disk, as Markdown, and as JUnit XML, which CI systems read.
 
 The page needs no network and no script. Foreign text is always escaped, and loses what is not printable.
 """
@@ -6,13 +6,14 @@ The page needs no network and no script. Foreign text is always escaped, and los
 import re
 from collections import Counter
 from collections.abc import Mapping, Sequence
+from functools import cache
 from html import escape
 from itertools import zip_longest
 from pathlib import Path
 from statistics import median
 from typing import Any
 
-from jinja2 import Environment, FileSystemLoader
+from jinja2 import Environment, FileSystemLoader, Template
 from markupsafe import Markup
 
 from common.python.base import text
@@ -43,12 +44,21 @@ def page(run: Run, root: Path, held: Mapping[str, str] | None = None) -> str:
         peak_text=peak_text,
         environment=about.model_dump_json(indent=1, exclude={"schema_version", "sources"}, exclude_none=True),
         charts=charts,
-        markdown=markdown,
         kernels=_kernels,
         filled=filled,
         sources=lambda result: sources(result, about.sources, places),
     )
     return re.sub(r"</mark>(\s+)<mark>", r"\1", written)  # marks with only empty lines between them are one
+
+
+def pair_markdown(result: PairResult) -> str:
+    """One pair as a file: verdict, the tables about its variants, and how it was measured."""
+    return _written("pair.md", result=result)
+
+
+def summary_markdown(summary: Summary) -> str:
+    """The table of a run, with what it ran on and how it was started."""
+    return _written("summary.md", summary=summary, about=summary.manifest) + "\n"
 
 
 def history_page(name: str, series: Sequence[Any]) -> str:
@@ -62,10 +72,17 @@ def junit_xml(summary: Summary) -> str:
 
 
 def _written(template: str, **values: object) -> str:
+    return _template(template).render(rows=rows, text=text, markdown=markdown, **values)
+
+
+@cache
+def _template(name: str) -> Template:
+    """A file beside this one, by whose ending text is escaped."""
     place = FileSystemLoader(Path(__file__).parent)
-    environment = Environment(loader=place, autoescape=True, trim_blocks=True, lstrip_blocks=True, finalize=_shown)
+    shown = _in_markdown if name.endswith(".md") else _shown
+    environment = Environment(loader=place, autoescape=True, trim_blocks=True, lstrip_blocks=True, finalize=shown)
     environment.filters["code"] = lambda source: Markup(escape(str(_shown(source)), quote=False))  # quotes as they are
-    return environment.get_template(template).render(rows=rows, text=text, **values)
+    return environment.get_template(name)
 
 
 def _shown(value: object) -> object:
@@ -73,6 +90,10 @@ def _shown(value: object) -> object:
     if isinstance(value, Markup):
         return value
     return "\n".join(text.printable(line.expandtabs(4)) for line in str(value).split("\n"))
+
+
+def _in_markdown(value: object) -> Markup:
+    return value if isinstance(value, Markup) else Markup(markdown.escaped(str(value)))
 
 
 def _cards(pairs: Sequence[PairResult]) -> dict[str, Any]:

@@ -25,8 +25,8 @@ from common.python.corpus.targets import TargetError
 from common.python.peaks.survey import Say, aloud, peaks_for_run
 from common.python.performance_targets import Peaks
 from common.python.profile.nsight import profile
+from common.python.report import markdown, templates
 from common.python.report.artifacts import RESULTS
-from common.python.report.markdown import pair_markdown, summary_csv, summary_markdown
 from common.python.run import resume
 from common.python.run.options import Measuring, Options
 from common.python.run.proof_cache import note_of, take_note
@@ -268,14 +268,14 @@ class Suite:
 def write_result(folder: Path, result: PairResult) -> None:
     """Write a pair's result into its folder. Raises OSError that names a file which cannot be written."""
     journal.write(folder / RESULTS, result.model_dump_json(indent=1))
-    journal.write((folder / RESULTS).with_suffix(".md"), pair_markdown(result))
+    journal.write((folder / RESULTS).with_suffix(".md"), templates.pair_markdown(result))
 
 
 def write_summary(folder: Path, summary: Summary) -> None:
     """Raises OSError that names a file which cannot be written."""
     journal.write(folder / "summary.json", summary.model_dump_json(indent=1))
-    journal.write(folder / "summary.md", summary_markdown(summary))
-    journal.write(folder / "summary.csv", summary_csv(summary))
+    journal.write(folder / "summary.md", templates.summary_markdown(summary))
+    journal.write(folder / "summary.csv", markdown.summary_csv(summary))
 
 
 def open_suite(
