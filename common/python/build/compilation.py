@@ -161,10 +161,7 @@ def _compile_source(task: Task) -> Compiled:
 
 
 def _compile_kernels(task: Task, logs: Path, place: Path) -> Compiled:
-    """What a worker makes of a variant's kernels within the limit, or what became of it and its last words.
-
-    `place` keeps the result, unless it may be another later.
-    """
+    """What a worker makes of a variant's kernels within the limit, or what became of it and its last words."""
     log, required = logs / f"{place.stem}.log", task.variant.required
     several = task.pair.literals.get("gpus", 1) != 1
     wants_gpu = bool(required.gpus or required.memory_gib or required.sm or required.targets or several)
@@ -176,7 +173,7 @@ def _compile_kernels(task: Task, logs: Path, place: Path) -> Compiled:
         last = STACK.split(log.read_text())[0].strip().splitlines()[-1:]
         ended = error.reason.partition("; ")[0].replace("the worker", "the compiling process", 1)
         compiled = task.ended("failed", ": ".join([ended, *last]))
-    if compiled.status != "failed" and "memory" not in (compiled.reason or ""):  # there may be more next time
+    if compiled.status != "failed" and "memory" not in (compiled.reason or ""):  # next time there may be more of it
         write(place, compiled.model_dump_json())
     return compiled
 

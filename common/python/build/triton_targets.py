@@ -61,13 +61,11 @@ class StandIn:
         self.compiled.setdefault(files[".cubin"].read_bytes(), use)
 
     def load(self, name: str, code: bytes, shared: int, device: int) -> tuple[str, str, int, int, int]:
-        """Note a kernel that is about to be launched: module, function, registers, spilled words, threads allowed.
-
-        The module must be something, or triton would load the kernel again at every launch.
-        """
+        """Note a kernel that is about to be launched: module, function, registers, spilled words, threads allowed."""
         use = self.compiled[code]
         self.launched.append(use)
-        return name, name, use.registers or 0, (use.spill_bytes or 0) // 4, 1024
+        module = name  # without one, triton would load the kernel again at every launch
+        return module, name, use.registers or 0, (use.spill_bytes or 0) // 4, 1024
 
 
 def first_that_works(tuner: Any, *arguments: Any, **options: Any) -> Any:

@@ -173,12 +173,10 @@ def fma_ways() -> Iterator[Way]:
 
 
 def mma_ways() -> Iterator[Way]:
-    """bf16 by the instruction that every GPU since Ampere has; Hopper and later have faster ones beside it.
-
-    In CUDA, since Triton picks the instruction itself.
-    """
+    """bf16 by the instruction that every GPU since Ampere has; Hopper and later have faster ones beside it."""
     need_sm(80)
-    multiply, blocks = cuda_kernel("multiply_fragments"), MMA_BLOCKS * multiprocessors()
+    multiply = cuda_kernel("multiply_fragments")  # Triton picks the instruction itself
+    blocks = MMA_BLOCKS * multiprocessors()
     out = torch.empty(blocks * 256, device="cuda")
     work = MMA_FLOPS * MMA_ROUNDS * blocks
     yield Way("CUDA kernel, mma.sync in registers", work, lambda: multiply(out, blocks, MMA_ROUNDS))

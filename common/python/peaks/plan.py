@@ -62,14 +62,11 @@ KINDS: dict[str, Kind] = {
 
 
 def plan(worker: Commands) -> dict[str, Any]:
-    """What can be asked for, each with its unit; bytes of the L2 cache; and how many ranks measure links between GPUs.
-
-    That is one for each GPU, and 0 where there are no such host.
-    """
+    """What can be asked for, each with its unit; bytes of the L2 cache; and how many ranks measure links, if any."""
     count = torch.cuda.device_count()
     l2_bytes = torch.cuda.get_device_properties(0).L2_cache_size if torch.cuda.is_available() else 0
     units = {name: kind.unit for name, kind in KINDS.items()}
-    return {"units": units, "l2_bytes": l2_bytes, "ranks": count if count > 1 else 0}
+    return {"units": units, "l2_bytes": l2_bytes, "ranks": count if count > 1 else 0}  # one GPU has no link
 
 
 def measure(worker: Commands, name: str, sizes: list[int]) -> dict[str, Any]:

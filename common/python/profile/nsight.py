@@ -228,14 +228,10 @@ TOOLS = {"ncu": by_ncu, "nsys": by_nsys}
 
 
 def ncu_options(variants: Iterable[str], metrics: Iterable[str]) -> tuple[str, ...]:
-    """What tells ncu to read these metrics of the marked steps of variants.
-
-    Each pass starts with flushed caches, as a timed sample does: as found, they hold what the pass before left. What
-    another thread (autograd's) launches is the step's too. The / is for push and pop.
-    """
-    included = [word for variant in variants for word in ("--nvtx-include", f"{mark(variant)}/")]
-    marked = ("--nvtx", "--nvtx-push-pop-scope", "process", *included)
-    caches = ("--clock-control", "none", "--cache-control", "all")
+    """What tells ncu to read these metrics of the marked steps of variants."""
+    ranges = [word for variant in variants for word in ("--nvtx-include", f"{mark(variant)}/")]  # / for push and pop
+    marked = ("--nvtx", "--nvtx-push-pop-scope", "process", *ranges)  # what autograd's thread launches counts too
+    caches = ("--clock-control", "none", "--cache-control", "all")  # each pass begins with cold ones, as a sample does
     return *marked, "--target-processes", "application-only", *caches, "--metrics", ",".join(metrics)
 
 

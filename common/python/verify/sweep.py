@@ -154,10 +154,7 @@ def verify(
 
 
 def _findings_of(pair: Pair, place: Place, view: LiveView, again: bool) -> list[Finding]:
-    """Those of an earlier sweep where the pair is unchanged since, but not `again`; else what executing it gives.
-
-    What has a problem or a warning is not kept, and earlier findings are discarded.
-    """
+    """Those of an earlier sweep where the pair is unchanged since, but not `again`; else what executing it gives."""
     note = place.note(pair)
     with contextlib.suppress(OSError, ValueError):
         if note and not again:
@@ -165,16 +162,13 @@ def _findings_of(pair: Pair, place: Place, view: LiveView, again: bool) -> list[
     findings = execute_pair(pair, place, view)
     if note == place.note(pair):  # its files have not changed meanwhile
         sound = not any(one.outcome in ("warning", "problem") for one in findings)
-        take_note(note, FINDINGS.dump_json(findings).decode() if sound else None)
+        take_note(note, FINDINGS.dump_json(findings).decode() if sound else None)  # None removes an earlier one
     return findings
 
 
 def execute_pairs(pairs: Sequence[Pair], place: Place, view: LiveView, again: bool) -> Iterator[Finding]:
-    """Import and prove pairs and audit their costs, several at once.
-
-    One that ran out of GPU memory beside others is executed again by itself.
-    """
-    crowded = list[Pair]()
+    """Import and prove pairs and audit their costs, several at once."""
+    crowded = list[Pair]()  # they ran out of GPU memory beside others, and are executed again by themselves
     view.expect(len(pairs), "proofs")
     for pair, findings in at_once(lambda pair: _findings_of(pair, place, view, again), pairs, place.jobs):
         view.end(pair.key)
@@ -188,10 +182,7 @@ def execute_pairs(pairs: Sequence[Pair], place: Place, view: LiveView, again: bo
 
 
 def execute_pair(pair: Pair, place: Place, view: LiveView = SILENCE) -> list[Finding]:
-    """Import what can be imported here and prove what can run, at `test` size and on a GPU at `bench` size too.
-
-    Where anything could be imported, the pair's cost is audited as well.
-    """
+    """Import a pair's variants, audit its cost and prove what can run; what cannot is not done, with the reason."""
     place, findings, audit = place.of(pair), list[Finding](), dict[str, list[str]]()
     able, imported = list[Variant](), list[Variant]()
     for variant in pair.variants:
