@@ -33,19 +33,12 @@ def page(run: Run, root: Path, held: Mapping[str, str] | None = None) -> str:
     """
     pairs, about = run.summary.pairs, run.summary.manifest
     places = homes(root, about.targets)
-    written = _written(
-        "report.html",
+    written = _template("report.html").render(
         run=run,
         pairs=pairs,
         places={result.key: f"pair-{number}" for number, result in enumerate(pairs, 1)},
-        cards=_cards,
-        median=median,
         held=held,
-        peak_text=peak_text,
         environment=about.model_dump_json(indent=1, exclude={"schema_version", "sources"}, exclude_none=True),
-        charts=charts,
-        kernels=_kernels,
-        filled=filled,
         sources=lambda result: sources(result, about.sources, places),
     )
     return re.sub(r"</mark>(\s+)<mark>", r"\1", written)  # marks with only empty lines between them are one
@@ -53,34 +46,32 @@ def page(run: Run, root: Path, held: Mapping[str, str] | None = None) -> str:
 
 def pair_markdown(result: PairResult) -> str:
     """One pair as a file: verdict, the tables about its variants, and how it was measured."""
-    return _written("pair.md", result=result)
+    return _template("pair.md").render(result=result)
 
 
 def summary_markdown(summary: Summary) -> str:
     """The table of a run, with what it ran on and how it was started."""
-    return _written("summary.md", summary=summary, about=summary.manifest) + "\n"
+    return _template("summary.md").render(summary=summary, about=summary.manifest) + "\n"
 
 
 def history_page(name: str, series: Sequence[Any]) -> str:
     """The times of each series over runs, with its changes."""
-    return _written("history.html", name=name, series=series, palette=charts.PALETTE)
+    return _template("history.html").render(name=name, series=series)
 
 
 def junit_xml(summary: Summary) -> str:
     """A test case a pair, failed where `run` would exit with 1: one that is slower or inconclusive is proven."""
-    return _written("junit.xml", summary=summary, pairs=summary.pairs)
-
-
-def _written(template: str, **values: object) -> str:
-    return _template(template).render(rows=rows, text=text, markdown=markdown, **values)
+    return _template("junit.xml").render(summary=summary, pairs=summary.pairs)
 
 
 @cache
 def _template(name: str) -> Template:
-    """A file beside this one, by whose ending text is escaped."""
+    """A file beside this one; its ending says how text in it is escaped."""
     place = FileSystemLoader(Path(__file__).parent)
     shown = _in_markdown if name.endswith(".md") else _shown
     environment = Environment(loader=place, autoescape=True, trim_blocks=True, lstrip_blocks=True, finalize=shown)
+    environment.globals |= {"rows": rows, "text": text, "charts": charts, "markdown": markdown, "median": median}
+    environment.globals |= {"cards": _cards, "kernels": _kernels, "filled": filled, "peak_text": peak_text}
     environment.filters["code"] = lambda source: Markup(escape(str(_shown(source)), quote=False))  # quotes as they are
     return environment.get_template(name)
 
