@@ -107,13 +107,10 @@ def stand_in(sm: int, output: io.StringIO) -> StandIn:
         shared_memory_per_block_optin=chip.shared_bytes,
         warp_size=32,
     )
-    answers = {
-        "get_device_properties": lambda device=None: properties,
-        "get_device_capability": lambda device=None: (properties.major, properties.minor),
-        "current_device": lambda: 0,
-    }
-    for name, answer in answers.items():
-        setattr(torch.cuda, name, answer)
+    torch_cuda: Any = torch.cuda
+    torch_cuda.get_device_properties = lambda device=None: properties
+    torch_cuda.get_device_capability = lambda device=None: (properties.major, properties.minor)
+    torch_cuda.current_device = lambda: 0
     cuda.load_cuda = lambda file, function: lambda *arguments: None  # a .cu file is compiled by itself
     return gpu
 
