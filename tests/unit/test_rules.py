@@ -16,7 +16,7 @@ Rule = Callable[[Path], list[str]]
 
 # From the top down: a package imports itself and those below it, also inside functions and for type checkers.
 # Behind each the most lines that it may have.
-ORDER = """verify 561 fleet 474 run 1047 doctor 500 estimate 309 build 681 regress 1249 report 1939 peaks 1359
+ORDER = """verify 561 fleet 474 run 1047 doctor 500 estimate 309 build 681 regress 1245 report 1939 peaks 1359
 workers 1374 profile 504 timing 510 proof 1067 stats 709 corpus 408 top 809 base 1185"""
 PACKAGES = {package: int(lines) for package, lines in re.findall(r"(\w+) (\d+)", ORDER)}
 RANK = {package: rank for rank, package in enumerate(reversed(PACKAGES))}
@@ -39,7 +39,7 @@ PARENTS = {"profile.nsight"} | {
     f"peaks.{m}" for m in ("store", "survey", "display")
 }  # of these packages, what the parent reads
 # Lines of each part. A number may fall at any time; it rises with a sentence in the commit that says why.
-LINES = {"core": 7_109, "common/python": 14_685, "tools": 3_165, "tests": 19_934}
+LINES = {"core": 7_109, "common/python": 14_681, "tools": 3_165, "tests": 19_934}
 MODULE_LINES, FUNCTION_LINES, PAIR_LINES, CUDA_LINES, MEDIAN_PAIR_LINES = 500, 50, 120, 300, 50
 MODEL_LINES = 1_473  # of all of common/models together
 

@@ -103,12 +103,8 @@ def hold(found: PairResult, expected: Expectation | None, about: Manifest) -> He
         runs = counted(expected.runs, "run")
         told = f"the expectation is provisional, of {runs} where {FEWEST_RUNS} are needed"
         status, reason = "inconclusive", f"{reason}; {told}"
-    return replace(
-        row,
-        status=status,
-        reason=clean(reason),
-        differences=list(dict.fromkeys([*decisive, *shown])),
-    )
+    differences = list(dict.fromkeys([*decisive, *shown]))
+    return replace(row, status=status, reason=clean(reason), differences=differences)
 
 
 def _gain(found: PairResult, expected: Expectation) -> tuple[Status, str]:
