@@ -44,7 +44,7 @@ def with_refs(pairs: list[Pair], ref: str, stack: ExitStack, say: Callable[[str]
         else:
             say(f"{pair.key} has no rung at {ref}")
         refs = [_named(read_variant(there.path / rung.path.name, there), short, f"at {where}") for rung in rungs]
-        found.append(Pair(pair.folder, pair.name, pair.variants + refs, pair.literals))
+        found.append(replace(pair, variants=pair.variants + refs))
     if not any(variant.role == "ref" for pair in found for variant in pair.variants):
         raise TargetError(f"--against {ref}: none of these pairs is there")
     return found
@@ -71,7 +71,7 @@ def with_python(pairs: list[Pair], python: str) -> list[Pair]:
             raise TargetError(f"--against-python would import torch from {pair.folder.root} too: run in a checkout")
         rungs = [variant for variant in pair.variants if variant.role == "optimized"]
         refs = [replace(_named(rung, end, f"in {told['there']}"), python=path) for rung in rungs]
-        found.append(Pair(pair.folder, pair.name, pair.variants + refs, pair.literals, [note]))
+        found.append(replace(pair, variants=pair.variants + refs, notes=[note]))
     return found
 
 
