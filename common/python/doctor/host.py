@@ -44,9 +44,8 @@ def memory(root: Path) -> Answer:
     """Memory that may be used, against what there is."""
     present = os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE") / GIB
     usable = host_memory(root) / GIB
-    return wanted(
-        usable >= present, f"{usable:.1f} of {present:.1f} GiB", "docker run --memory=... with a larger limit"
-    )
+    found = f"{usable:.1f} of {present:.1f} GiB"
+    return wanted(usable >= present, found, "docker run --memory=... with a larger limit")
 
 
 def governor(root: Path) -> Answer:

@@ -142,9 +142,8 @@ def _refuse_other_code(ray: Any, nodes: Sequence[dict[str, Any]], own: str) -> N
 def _models(nodes: Sequence[dict[str, Any]]) -> list[str]:
     """The models of GPU by Ray's names; an empty name stands for whatever there is, if Ray has none."""
     kind = "accelerator_type:"
-    return sorted(
-        {name.removeprefix(kind) for node in nodes for name in node["Resources"] if name.startswith(kind)}
-    ) or [""]
+    found = {name.removeprefix(kind) for node in nodes for name in node["Resources"] if name.startswith(kind)}
+    return sorted(found) or [""]
 
 
 def _needs(pair: Pair, model: str, nodes: Sequence[dict[str, Any]], full: set[str]) -> dict[str, Any]:
