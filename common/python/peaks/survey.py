@@ -14,7 +14,6 @@ from typing import Any
 
 from common.python.base.lock import Claim
 from common.python.base.machine import Machine
-from common.python.base.manifest import relevant_environment
 from common.python.base.text import clean
 from common.python.peaks import store
 from common.python.peaks.display import peak_line, show
@@ -26,7 +25,7 @@ from common.python.workers.process import START_LIMIT_S, Worker, WorkerError, op
 PEAK_LIMIT_S = 60.0
 TRIES = 3  # at a peak that another process may have disturbed
 MESSAGES = [2**power for power in range(10, 31)]  # bytes, 1 KiB to 1 GiB
-SETTINGS = ("NCCL_", "TORCH_NCCL_", "TORCH_SYMM_MEM_")
+SETTINGS = ("NCCL_", "TORCH_NCCL_", "TORCH_SYMM_MEM_")  # of the caller: launchers add to those of ranks
 PLAN = "common.python.peaks.plan"  # whose functions a worker calls
 ESSENTIAL = "hbm"  # most limits are made of it: without it the datasheet is the better source
 Say = Callable[[str], None]
@@ -107,8 +106,7 @@ class _Surveyor:
                 return Peak(name=name, unit=unit, reason=f"failed: {clean(error.reason)}"), None
             peak, curve = Peak(**answer["peak"]), answer["curve"]
             if (reason := store.disturbed(peak)) is None:
-                here = relevant_environment(os.environ).items()  # as the caller made it: launchers add to it
-                settings = {name: value for name, value in here if name.startswith(SETTINGS)}
+                settings = {name: value for name, value in sorted(os.environ.items()) if name.startswith(SETTINGS)}
                 return peak, Curve(**curve | {"settings": settings}) if curve else None
         return Peak(name=name, unit=unit, reason=f"disturbed, {TRIES} times: {reason}"), None
 
