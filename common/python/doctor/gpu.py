@@ -72,13 +72,10 @@ def units(gpu: NvmlGpu) -> Answer:
 
 
 def clocks(gpu: NvmlGpu) -> Answer:
-    sm, memory = (
-        (gpu.ask("ClockInfo", kind), gpu.ask("MaxClockInfo", kind))
-        for kind in (gpu.nvml.NVML_CLOCK_SM, gpu.nvml.NVML_CLOCK_MEM)
-    )
+    kinds = (("SM", gpu.nvml.NVML_CLOCK_SM), ("memory", gpu.nvml.NVML_CLOCK_MEM))
+    now = [f"{name} {gpu.ask('ClockInfo', kind)} of {gpu.ask('MaxClockInfo', kind)} MHz" for name, kind in kinds]
     why = reasons(gpu.ask("CurrentClocksThrottleReasons"))
-    found = f"SM {sm[0]} of {sm[1]} MHz, memory {memory[0]} of {memory[1]} MHz"
-    found += f"; held back by {', '.join(why)}" * bool(why)
+    found = ", ".join(now) + f"; held back by {', '.join(why)}" * bool(why)
     return "poor" if set(why) & set(HARMFUL) else "note" if why else "good", found, None
 
 
