@@ -10,7 +10,7 @@ from statistics import median
 
 from markupsafe import Markup
 
-from common.python.base.results import Interval, PairResult, SpeedOfLight, Summary, VariantResult, Why
+from common.python.base.results import Interval, PairResult, SpeedOfLight, Spread, Summary, VariantResult, Why
 from common.python.base.text import clean
 from common.python.performance_targets import peak_text
 from common.python.report.rows import (
@@ -215,12 +215,11 @@ def csv_text(columns: Sequence[str], lines: Iterable[dict[str, object]]) -> str:
     return out.getvalue()
 
 
-SPREAD = ("n", "mean", "std", "median", "q1", "q3", "p95", "p99", "outliers")
 FIELDS = (
     *("chapter", "pair", "device", "host", "size", "clock", "variant", "role", "label", "status", "verdict", "reason"),
     *("speedup", "speedup_low", "speedup_high", "rounds", "memory_ratio", "percent_of_limit", "limit_us", "limit_by"),
     *("peer", "peer_ratio", "kernels", "syncs", "copied_bytes", "peak_bytes", "prepare_s", "first_call_s"),
-    *(f"{clock}_{name}" for clock in ("device", "wall") for name in SPREAD),
+    *(f"{clock}_{name}" for clock in ("device", "wall") for name in Spread.model_fields),
 )
 
 
