@@ -137,7 +137,8 @@ def peaks_for_run(
     path = store.path_of(artifacts_dir, found["uuid"])
     stored, other = store.known(artifacts_dir, found["uuid"], machine)
     if stored is None:
-        if not measure and (sheet := datasheet_peaks(found["device"])):
+        sheet = datasheet_peaks(found["device"])
+        if sheet and not measure:
             say(f"{other}: limits come from the {sheet.source}; `benchmark_cli peak` measures them")
             return sheet
         say(f"{other}: measuring those of this {clean(found['device'])}, once, which takes about a minute")
@@ -147,7 +148,6 @@ def peaks_for_run(
                 reasons = {peak.reason for peak in stored.peaks if RESOURCE_OF.get(peak.name) == ESSENTIAL}
                 raise WorkerError(ESSENTIAL, "; ".join(sorted(filter(None, reasons))))
         except WorkerError as error:  # nothing is stored, so that the next run tries again
-            sheet = datasheet_peaks(found["device"])
             source = f"LIMITS COME FROM THE {sheet.source.upper()}" if sheet else "THERE ARE NO LIMITS"
             say(f"THE PEAKS OF THIS GPU COULD NOT BE MEASURED ({clean(error.reason)}): {source}")
             return sheet
