@@ -123,7 +123,6 @@ def _within(folder: Path, name: str) -> Path:
 
 def _refuse_links(folder: Path) -> None:
     """Raises ValueError where a run's folder holds a symbolic link: what is read or written there may be elsewhere."""
-    for place, folders, files in os.walk(folder):
-        for path in (os.path.join(place, name) for name in (*folders, *files)):
-            if os.path.islink(path):
-                raise ValueError(f"{safe_read.shown(path)} is a symbolic link: a run's folder has none")
+    for path in folder.rglob("*"):
+        if path.is_symlink():
+            raise ValueError(f"{safe_read.shown(str(path))} is a symbolic link: a run's folder has none")
