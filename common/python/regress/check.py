@@ -150,10 +150,8 @@ def _slower(time: Time | None, expected: Expectation) -> str | None:
     then = expected.time
     if time is None or then is None or time.low <= then.high * (1 + TIME_MARGIN):
         return None
-    return (
-        f"its own time, {time_text(time.us)}, is over {time_text(then.us)} [{time_text(then.low)}, "
-        f"{time_text(then.high)}] by more than {TIME_MARGIN:.0%}, whatever the baseline did"
-    )
+    own, held = time_text(time.us), f"{time_text(then.us)} [{time_text(then.low)}, {time_text(then.high)}]"
+    return f"its own time, {own}, is over {held} by more than {TIME_MARGIN:.0%}, whatever the baseline did"
 
 
 def _changes(found: PairResult, expected: Expectation, about: Manifest) -> tuple[list[str], list[str]]:
