@@ -125,11 +125,9 @@ def _refuse_other_code(ray: Any, nodes: Sequence[dict[str, Any]], own: str) -> N
     from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy
 
     ask = ray.remote(num_cpus=0)(_unlike)
-    asked = [
-        (node, ask.options(scheduling_strategy=NodeAffinitySchedulingStrategy(node["NodeID"], soft=False)).remote(own))
-        for node in nodes
-    ]
-    for node, answer in asked:
+    places = [NodeAffinitySchedulingStrategy(node["NodeID"], soft=False) for node in nodes]
+    answers = [ask.options(scheduling_strategy=place).remote(own) for place in places]
+    for node, answer in zip(nodes, answers):
         try:
             found = ray.get(answer)
         except ray.exceptions.RayError as error:
