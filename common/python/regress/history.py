@@ -15,6 +15,7 @@ from common.python.base.manifest import git
 from common.python.base.results import Manifest, PairResult, Summary
 from common.python.base.text import clean
 from common.python.corpus.targets import CHAPTERS, homes
+from common.python.regress.environment import differences
 from common.python.report.charts import history_chart
 from common.python.report.rows import time_text
 from common.python.report.tables import text_table, wide_console
@@ -41,11 +42,10 @@ class ChangePoint:
     after_us: float
 
     def __str__(self) -> str:
-        ratio, (last, row) = self.after_us / self.before_us, (self.last, self.row)
-        moved = f"{100 * abs(ratio - 1):.1f}% {'slower' if ratio > 1 else 'faster'} since {row['started']}"
-        both = [(what, last[what] or "unknown", row[what] or "unknown") for what in ("commit", "driver", "torch")]
-        told = [f"{what} {old} -> {new}" for what, old, new in both if old != new]
-        return clean(", ".join([moved, *told]))
+        ratio = self.after_us / self.before_us
+        moved = f"{100 * abs(ratio - 1):.1f}% {'slower' if ratio > 1 else 'faster'} since {self.row['started']}"
+        told = [{what: row[what] for what in ("commit", "driver", "torch")} for row in (self.last, self.row)]
+        return clean(", ".join([moved, *differences(*told)]))
 
 
 @dataclass(frozen=True)
