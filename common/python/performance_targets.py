@@ -34,7 +34,7 @@ class Peaks(Model):
     and `launch` in seconds for one launch.
     """
 
-    model_config = ConfigDict(extra="forbid", frozen=True)
+    model_config = ConfigDict(frozen=True)
 
     values: dict[str, float]
     fastest: dict[str, float] = Field(

@@ -21,16 +21,14 @@ Figure = Scalar | list[Scalar] | dict[str, Scalar]  # of a size: a number, or a 
 Verdict = Literal["faster", "same", "slower", "smaller", "larger", "inconclusive", "too noisy", "invalid"]
 
 
-class Model(BaseModel):
+class Model(BaseModel, extra="forbid", defer_build=True):  # built at first use: `list` needs few of them
     """Unknown fields are refused, so that a truncated or foreign file is seen at once."""
-
-    model_config = ConfigDict(extra="forbid", defer_build=True)  # built at first use: `list` needs few of them
 
 
 class Cost(Model):
     """The least that a problem needs of each resource, whatever a variant happens to do. Bytes, FLOPs, counts."""
 
-    model_config = ConfigDict(extra="forbid", frozen=True, defer_build=True)
+    model_config = ConfigDict(frozen=True)
 
     read: float = Field(default=0.0, ge=0, description="bytes of device memory read")
     write: float = Field(default=0.0, ge=0, description="bytes of device memory written")
