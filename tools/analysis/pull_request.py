@@ -14,9 +14,9 @@ from typing import Annotated
 import typer
 from markupsafe import Markup
 
+from common.python.base import safe_read
 from common.python.base.manifest import git
 from common.python.base.results import PairResult, Summary
-from common.python.base.safe_read import read_model
 from common.python.base.text import clean, counted
 from common.python.build.compilation import files_of
 from common.python.corpus.discovery import Pair, find_pairs
@@ -35,7 +35,7 @@ HARNESS = ("common/python/", "tools/", "benchmark_harness/")
 # Each pair needs the harness. These take seconds and need different parts of it: a step that is all launches, on the
 # host's clock; kernels in CUDA; kernels in Triton; bytes as the goal.
 FIXED = ("ch01:cuda_graph", "ch07:transpose", "ch09:softmax", "ch15:paged_kv")
-MOST_LINES, MOST_TOLD = 100, 200  # of a list, and characters of a reason: GitHub takes 65,536 in all
+MOST_LINES = 100  # of a list: GitHub takes 65,536 characters in all, and `safe_read` shows 200 of a reason
 
 app = typer.Typer(add_completion=False, **PLAIN)
 
@@ -60,7 +60,7 @@ def comment(
 ) -> None:
     """Print a comment: what is not as it is at the base, what failed, and the smallest loss that would have shown."""
     place = followed(run) / "summary.json"
-    summary = read_model(place, Summary) if place.is_file() else None
+    summary = safe_read.read_model(place, Summary) if place.is_file() else None
     lines = left_out.read_text().splitlines() if left_out else []
     typer.echo(comment_text(summary, lines, os.environ), nl=False)
 
@@ -143,9 +143,7 @@ def bullets(lines: Iterable[str]) -> str:
 
 def shown(text: str) -> str:
     """Foreign text as GitHub shows it in a comment, where it must call nobody and link to no issue."""
-    short = clean(text)
-    short = short if len(short) <= MOST_TOLD else f"{short[:MOST_TOLD]}..."
-    return re.sub(r"@|#(?=\d)", r"<span>\g<0></span>", escaped(short))
+    return re.sub(r"@|#(?=\d)", r"<span>\g<0></span>", escaped(safe_read.shown(text)))
 
 
 if __name__ == "__main__":
