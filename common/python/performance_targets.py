@@ -10,7 +10,7 @@ import numpy as np
 from pydantic import ConfigDict, Field
 
 from common.python.base.hardware import datasheet
-from common.python.base.results import Cost, Limit, Model
+from common.python.base.results import Cost, Limit, Model, optional
 
 DATASHEET = "datasheet"
 MARGIN = 0.05  # by which a measured peak may be beaten
@@ -37,10 +37,8 @@ class Peaks(Model):
     model_config = ConfigDict(frozen=True)
 
     values: dict[str, float]
-    fastest: dict[str, float] = Field(
-        default={}, description="best single samples: a GEMM near the power cap wanders by 6%"
-    )
-    mixes: dict[str, float] = Field(default={}, description="of device memory, by the mix of reads and writes; bytes/s")
+    fastest: dict[str, float] = optional("best single samples: a GEMM near the power cap wanders by 6%", {})
+    mixes: dict[str, float] = optional("of device memory, by the mix of reads and writes; bytes/s", {})
     source: str = Field(description="'datasheet of ...' or 'measured on 2026-01-31'")
     l2_bytes: float = Field(default=0.0, ge=0, description="traffic that the cache can keep from memory in a step")
 

@@ -12,7 +12,7 @@ from typing import Literal
 
 from pydantic import Field
 
-from common.python.base.results import Manifest, Model
+from common.python.base.results import Manifest, Model, optional
 
 CONFIDENCE = 0.95
 STEPS = 10**9  # from a share of 0 to one of 1: as finely are ends of intervals found
@@ -29,9 +29,9 @@ class Promise(Model):
     measured: str
     bound: str
     standing: Standing
-    hits: int | None = Field(default=None, description="where the promise is about a share: how often it was so")
-    n: int | None = Field(default=None, description="out of how many")
-    low: float | None = Field(default=None, description="95% Clopper-Pearson interval of the share")
+    hits: int | None = optional("where the promise is about a share: how often it was so")
+    n: int | None = optional("out of how many")
+    low: float | None = optional("95% Clopper-Pearson interval of the share")
     high: float | None = None
     note: str | None = None
 
@@ -45,8 +45,8 @@ class Report(Model):
     form: Literal["quick", "full"]
     seconds: dict[str, float] = Field(description="that each experiment took")
     promises: list[Promise]
-    not_run: dict[str, str] = Field(default={}, description="experiments without a result, with why")
-    failed: dict[str, str] = Field(default={}, description="experiments that ended with an error")
+    not_run: dict[str, str] = optional("experiments without a result, with why", {})
+    failed: dict[str, str] = optional("experiments that ended with an error", {})
 
 
 def standing(tried: bool, kept: bool, refuted: bool) -> Standing:

@@ -25,6 +25,11 @@ class Model(BaseModel, extra="forbid", defer_build=True):  # built at first use:
     """Unknown fields are refused, so that a truncated or foreign file is seen at once."""
 
 
+def optional(description: str, default: Any = None) -> Any:
+    """A field that may be left out."""
+    return Field(default=default, description=description)
+
+
 class Cost(Model):
     """The least that a problem needs of each resource, whatever a variant happens to do. Bytes, FLOPs, counts."""
 
@@ -33,10 +38,7 @@ class Cost(Model):
     read: float = Field(default=0.0, ge=0, description="bytes of device memory read")
     write: float = Field(default=0.0, ge=0, description="bytes of device memory written")
     flops: float = Field(default=0.0, ge=0)
-    dtype: str = Field(
-        default="fp32",
-        description="rate that bounds the flops: fp64 fp32 tf32 bf16 bf16_mma_sync fp16 fp8 fp4 int8 exp2",
-    )
+    dtype: str = optional("rate bounding the flops: fp64 fp32 tf32 bf16 bf16_mma_sync fp16 fp8 fp4 int8 exp2", "fp32")
     pcie_bytes: float = Field(default=0.0, ge=0, description="the busier direction")
     nvlink_bytes: float = Field(default=0.0, ge=0, description="one way, per GPU")
     disk_bytes: float = Field(default=0.0, ge=0)
@@ -44,7 +46,7 @@ class Cost(Model):
     launches: int = Field(default=0, ge=0)
     passes: int = Field(default=1, ge=1, description="steps in turn that each need the tensors: decoding, training")
     items: float = Field(default=0.0, ge=0, description="units of work in a step, for throughput")
-    unit: str = Field(default="", description="what an item is: tokens, images")
+    unit: str = optional("what an item is: tokens, images", "")
 
     @model_validator(mode="before")
     @classmethod
@@ -74,8 +76,8 @@ class Proof(Model):
 
     size: str
     when: Literal["before timing", "while timing", "after timing"]
-    error: float | None = Field(default=None, description="normwise relative error; the largest over the outputs")
-    reason: str | None = Field(default=None, description="why it failed; null when it passed")
+    error: float | None = optional("normwise relative error; the largest over the outputs")
+    reason: str | None = optional("why it failed; null when it passed")
 
 
 class Telemetry(Model):
@@ -96,8 +98,8 @@ class Sample(Model):
     device_us: float | None
     wall_us: float | None
     host_us: float = Field(description="until the call returned, the device perhaps still at work")
-    fresh: bool = Field(default=False, description="proven, and on inputs that no call had seen before")
-    late: bool = Field(default=False, description="begun before the host had enqueued it whole: its time is in it")
+    fresh: bool = optional("proven, and on inputs that no call had seen before", False)
+    late: bool = optional("begun before the host had enqueued it whole: its time is in it", False)
 
 
 class Block(Model):
@@ -109,18 +111,14 @@ class Block(Model):
     round: int
     steps: int = Field(description="back-to-back steps in one sample")
     samples: list[Sample]
-    walls: list[Sample] = Field(
-        default=[], description="end-to-end companions of a round's first device samples, outside the headline"
-    )
-    telemetry: Telemetry | None = Field(
-        default=None, description="as read behind it or a later block of its round; of several GPUs, the worst"
-    )
-    gpus: list[Telemetry] = Field(default=[], description="where ranks are on several GPUs, each one's, by rank")
-    late: int = Field(default=0, description="device samples that began before the host had enqueued them whole")
-    retaken: int = Field(default=0, description="more of those, left out: taken again, or beside one that did not")
-    paces: list[float] = Field(default=[], description="a fixed loop on the host, before and after; microseconds")
-    waited_us: float = Field(default=0.0, description="for a core, all threads of the worker; 0 beside no other work")
-    discarded: str | None = Field(default=None, description="why the block does not count")
+    walls: list[Sample] = optional("end-to-end companions of a round's first device samples, outside the headline", [])
+    telemetry: Telemetry | None = optional("as read behind it or a later block of its round; of several GPUs the worst")
+    gpus: list[Telemetry] = optional("where ranks are on several GPUs, each one's, by rank", [])
+    late: int = optional("device samples that began before the host had enqueued them whole", 0)
+    retaken: int = optional("more of those, left out: taken again, or beside one that did not", 0)
+    paces: list[float] = optional("a fixed loop on the host, before and after; microseconds", [])
+    waited_us: float = optional("for a core, all threads of the worker; 0 beside no other work", 0.0)
+    discarded: str | None = optional("why the block does not count")
 
     def times(self, variant: str, clock: ClockName, fresh: bool | None = None) -> list[float]:
         """A variant's times on a clock, in microseconds, as taken; `fresh` asks for those on new inputs, or on seen."""
@@ -165,17 +163,13 @@ class Why(Model):
     operators: int = 0
     syncs: int = 0
     copied_bytes: float = 0.0
-    busy_us: float | None = Field(default=None, description="union of kernel and copy times on the device")
-    stream_us: float | None = Field(default=None, description="the same of the busiest stream alone")
-    wall_us: float | None = Field(default=None, description="of an older file, and unused")
-    staged_us: float = Field(default=0.0, description="of an older file, and unused")
-    peak_bytes: float | None = Field(
-        default=None, description="device memory at the variant's peak, inputs aside; reserved, where it is isolated"
-    )
-    top: list[str] = Field(default=[], description="the longest kernels (operators on a CPU), by time")
-    metrics: dict[str, float] = Field(
-        default={}, description="by name and unit: what the variant, torch.compile, its graphs and its ranks tell"
-    )
+    busy_us: float | None = optional("union of kernel and copy times on the device")
+    stream_us: float | None = optional("the same of the busiest stream alone")
+    wall_us: float | None = optional("of an older file, and unused")
+    staged_us: float = optional("of an older file, and unused", 0.0)
+    peak_bytes: float | None = optional("device memory at the variant's peak, inputs aside; reserved where isolated")
+    top: list[str] = optional("the longest kernels (operators on a CPU), by time", [])
+    metrics: dict[str, float] = optional("by name and unit: of the variant, torch.compile, graphs and ranks", {})
 
 
 class SpeedOfLight(Model):
@@ -208,22 +202,21 @@ class VariantResult(Model):
     status: Status
     reason: str | None = None
     verdict: Verdict | None = None
-    speedup: Interval | None = Field(default=None, description="baseline time over this variant's")
-    memory_ratio: float | None = Field(default=None, description="baseline peak over this variant's")
-    against: Interval | None = Field(
-        default=None,
-        description="time at --against's commit or Python over this variant's; bytes over bytes if memory is the goal",
+    speedup: Interval | None = optional("baseline time over this variant's")
+    memory_ratio: float | None = optional("baseline peak over this variant's")
+    against: Interval | None = optional(
+        "time at --against's commit or Python over this variant's; bytes over bytes if memory is the goal"
     )
     device: Spread | None = None
     wall: Spread | None = None
     percent_of_limit: float | None = None
-    rates: dict[str, float] = Field(default={}, description="achieved, in the field's units: GB/s, TFLOP/s, tokens/s")
-    prepare_s: float | None = Field(default=None, description="of the first prepare at this size")
+    rates: dict[str, float] = optional("achieved, in the field's units: GB/s, TFLOP/s, tokens/s", {})
+    prepare_s: float | None = optional("of the first prepare at this size")
     first_call_s: float | None = None
     proofs: list[Proof] = []
     why: Why | None = None
-    trios: list[Trio] = Field(default=[], description="of a variant whose samples on new inputs took longer")
-    speed_of_light: SpeedOfLight | None = Field(default=None, description="with --profile, where ncu is found")
+    trios: list[Trio] = optional("of a variant whose samples on new inputs took longer", [])
+    speed_of_light: SpeedOfLight | None = optional("with --profile, where ncu is found")
 
     @property
     def sound(self) -> bool:
@@ -244,35 +237,32 @@ class PairResult(Model):
     size: str | None = None
     shape: dict[str, Figure] = {}
     device: str | None = None
-    host: str | None = Field(default=None, description="hostname of the machine that it was run on")
+    host: str | None = optional("hostname of the machine that it was run on")
     clock: ClockName | None = None
     goal: Goal | None = None
     cost: Cost | None = None
-    phases: list[Cost] = Field(default=[], description="where parts of the work cannot overlap, each one's cost")
+    phases: list[Cost] = optional("where parts of the work cannot overlap, each one's cost", [])
     tolerance: float | None = None
     limit: Limit | None = None
-    control: Interval | None = Field(default=None, description="the baseline against a second preparation of itself")
-    peer_ratio: Interval | None = Field(
-        default=None, description="best peer's time over the headline variant's; bytes over bytes if memory is the goal"
-    )
+    control: Interval | None = optional("the baseline against a second preparation of itself")
+    peer_ratio: Interval | None = optional("best peer's time over the headline's, or bytes where memory is the goal")
     best_peer: str | None = None
-    floor_us: float | None = Field(default=None, description="an empty step on the headline clock")
-    best_pace_us: float | None = Field(
-        default=None, description="of a fixed loop on the host, in the run so far; at first 1.15 times the best of 40"
+    floor_us: float | None = optional("an empty step on the headline clock")
+    best_pace_us: float | None = optional(
+        "of a fixed loop on the host, in the run so far; at first 1.15 times the best of 40"
     )
-    usual_pace_us: float | None = Field(default=None, description="of an older file, and unused")
-    pace_deviation: float | None = Field(
-        default=None,
-        description="standard deviation of the log of the host's pace over the blocks of this pair and of those",
+    usual_pace_us: float | None = optional("of an older file, and unused")
+    pace_deviation: float | None = optional(
+        "standard deviation of the log of the host's pace over the blocks of this pair and of those"
     )
-    load: float | None = Field(default=None, description="processes at work on the host: the mean of its last minute")
+    load: float | None = optional("processes at work on the host: the mean of its last minute")
     notes: list[str] = []
     variants: list[VariantResult] = []
     blocks: list[Block] = []
     discarded_blocks: int = 0
-    seconds: dict[str, float] = Field(default={}, description="wall time of the session by phase")
+    seconds: dict[str, float] = optional("wall time of the session by phase", {})
     seed: int | None = None
-    log: str = Field(default="", description="end of what the workers wrote to stdout and stderr")
+    log: str = optional("end of what the workers wrote to stdout and stderr", "")
 
     @property
     def key(self) -> str:
@@ -330,16 +320,14 @@ class Manifest(Model):
     options: dict[str, str | int | float | bool | None]
     targets: list[str]
     machine: Machine
-    topology: str | dict[str, Any] | None = Field(
-        default=None, description="how several GPUs reach each other, by nvidia-smi; of an older file, a table"
-    )
+    topology: str | dict[str, Any] | None = optional("how GPUs reach each other, by nvidia-smi; a table in older files")
     versions: dict[str, str | None]
     git_commit: str | None
     git_dirty: bool | None
     sources: dict[str, str] = Field(description="sha256 of every pair file, .cu and harness file")
     environment: dict[str, str]
     seed: int | None
-    clocks: str | None = Field(default=None, description="what became of --lock-clocks, an option of older runs")
+    clocks: str | None = optional("what became of --lock-clocks, an option of older runs")
 
 
 class Summary(Model):
@@ -348,9 +336,7 @@ class Summary(Model):
     finished: str
     seconds: float
     complete: bool = Field(description="false after Ctrl-C, SIGTERM, --fail-fast or a suite timeout")
-    interrupted: bool = Field(default=False, description="by Ctrl-C or SIGTERM")
-    not_run: dict[str, str] = Field(default={}, description="pairs that were asked for and have no row, with why")
-    origins: dict[str, str] = Field(
-        default={}, description="of a merged run: each pair's folder with the manifest and the peaks of its own run"
-    )
+    interrupted: bool = optional("by Ctrl-C or SIGTERM", False)
+    not_run: dict[str, str] = optional("pairs that were asked for and have no row, with why", {})
+    origins: dict[str, str] = optional("of a merged run: each pair's folder with manifest and peaks of its own run", {})
     pairs: list[PairResult] = Field(description="without blocks; the samples are with each pair")

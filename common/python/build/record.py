@@ -10,7 +10,7 @@ from typing import Literal
 
 from pydantic import Field
 
-from common.python.base.results import SCHEMA_VERSION, Manifest, Model
+from common.python.base.results import SCHEMA_VERSION, Manifest, Model, optional
 from common.python.cuda import Library
 
 Language = Literal["CUDA", "Triton"]
@@ -44,11 +44,11 @@ class KernelUse(Model):
     """What one kernel takes of a multiprocessor. Null is what ptxas did not say."""
 
     name: str = Field(description="demangled, without parameters")
-    registers: int | None = Field(default=None, description="of a thread")
-    spill_bytes: int | None = Field(default=None, description="of registers, stored and loaded, of a thread")
-    stack_bytes: int | None = Field(default=None, description="local-memory stack frame of a thread")
-    shared_bytes: int | None = Field(default=None, description="of a block: static, and for Triton all of it")
-    matrix: Matrix | None = Field(default=None, description="the matrix instruction in its PTX")
+    registers: int | None = optional("of a thread")
+    spill_bytes: int | None = optional("of registers, stored and loaded, of a thread")
+    stack_bytes: int | None = optional("local-memory stack frame of a thread")
+    shared_bytes: int | None = optional("of a block: static, and for Triton all of it")
+    matrix: Matrix | None = optional("the matrix instruction in its PTX")
 
 
 class Compiled(Model):
@@ -58,12 +58,12 @@ class Compiled(Model):
     language: Language
     arch: str
     status: Outcome
-    reason: str | None = Field(default=None, description="why not; of what is compiled, what was left out")
-    line: int | None = Field(default=None, description="of the first error in the file")
+    reason: str | None = optional("why not; of what is compiled, what was left out")
+    line: int | None = optional("of the first error in the file")
     cached: bool = False
     seconds: float = 0.0
-    kernels: list[KernelUse] = Field(default=[], description="as they are timed")
-    at_test_size: list[KernelUse] = Field(default=[], description="retired")
+    kernels: list[KernelUse] = optional("as they are timed", [])
+    at_test_size: list[KernelUse] = optional("retired", [])
 
     @property
     def warnings(self) -> list[str]:

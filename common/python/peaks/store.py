@@ -15,7 +15,7 @@ from pydantic import AwareDatetime, Field, model_validator
 from common.python.base.journal import write
 from common.python.base.machine import Machine
 from common.python.base.manifest import version_of
-from common.python.base.results import Model
+from common.python.base.results import Model, optional
 from common.python.base.safe_read import read_model
 from common.python.performance_targets import Peaks
 
@@ -59,13 +59,13 @@ class Peak(Model):
     low: float | None = Field(default=None, gt=0, allow_inf_nan=False, description="95% interval of the median")
     high: float | None = Field(default=None, gt=0, allow_inf_nan=False)
     fastest: float | None = Field(default=None, gt=0, allow_inf_nan=False, description="the best single sample")
-    sustained: float | None = Field(default=None, description="where power matters, the rate of work without a pause")
+    sustained: float | None = optional("where power matters, the rate of work without a pause")
     samples: int = Field(default=0, ge=0)
     method: str = ""
-    sm_mhz: float | None = Field(default=None, description="during lasting work")
-    power_w: float | None = Field(default=None, description="as NVML averages it, on recent GPUs over a second")
-    throttle: list[str] = Field(default=[], description="what held the clocks down meanwhile")
-    reason: str | None = Field(default=None, description="why there is no value")
+    sm_mhz: float | None = optional("during lasting work")
+    power_w: float | None = optional("as NVML averages it, on recent GPUs over a second")
+    throttle: list[str] = optional("what held the clocks down meanwhile", [])
+    reason: str | None = optional("why there is no value")
 
     @model_validator(mode="after")
     def _whole(self) -> "Peak":
@@ -101,7 +101,7 @@ class Curve(Model):
     share: float = Field(gt=0, description="bytes that a link must carry one way, for each byte of the message")
     method: str
     points: list[Point] = Field(min_length=1)
-    settings: dict[str, str] = Field(default={}, description="NCCL's and symmetric memory's, in the environment")
+    settings: dict[str, str] = optional("NCCL's and symmetric memory's, in the environment", {})
 
     def rate(self, point: Point) -> float:
         """Bytes a second that a link carried one way: the bus bandwidth of a collective."""
@@ -120,8 +120,8 @@ class Survey(Model):
     l2_bytes: float = Field(default=0.0, ge=0, description="the GPU's last cache")
     llc_bytes: float = Field(default=0.0, ge=0, description="retired: the host's last caches together")
     peaks: list[Peak]
-    curves: list[Curve] = Field(default=[], description="of the peaks that ranks measured, over message sizes")
-    commit: str | None = Field(default=None, description="of the run that measured it, where docs/results keeps it")
+    curves: list[Curve] = optional("of the peaks that ranks measured, over message sizes", [])
+    commit: str | None = optional("of the run that measured it, where docs/results keeps it")
 
 
 def versions(driver: str | None, cuda_driver: str | None) -> dict[str, str | None]:

@@ -11,7 +11,7 @@ from pydantic import Field
 from common.python.base.hardware import file_name
 from common.python.base.journal import write
 from common.python.base.manifest import digest, git_state
-from common.python.base.results import Interval, Manifest, Model, PairResult
+from common.python.base.results import Interval, Manifest, Model, PairResult, optional
 from common.python.base.safe_read import read_model
 from common.python.corpus.discovery import pairs_in
 from common.python.corpus.targets import CHAPTERS, Folder, homes
@@ -40,24 +40,22 @@ class Expectation(Model):
     dirty: bool | None = Field(description="whether the tree differed from that commit")
     versions: dict[str, str | None]
     driver: str | None
-    cuda: str | None = Field(default=None, description="the newest that the driver supports")
+    cuda: str | None = optional("the newest that the driver supports")
     power_limit_w: float | None = None
-    sm_mhz: float | None = Field(default=None, description="SM clock while it was timed, median over the blocks")
-    pace_us: float | None = Field(default=None, description="the host's fixed loop meanwhile, median over the blocks")
+    sm_mhz: float | None = optional("SM clock while it was timed, median over the blocks")
+    pace_us: float | None = optional("the host's fixed loop meanwhile, median over the blocks")
     cpu: str | None = None
     runs: int = Field(default=1, ge=1, description="that this is the median of; fewer than three are provisional")
-    speedup: Interval | None = Field(
-        default=None, description="median of three runs or more, with the t interval over runs, which `rounds` counts"
+    speedup: Interval | None = optional(
+        "median of three runs or more, with the t interval over runs, which `rounds` counts"
     )
-    time: Time | None = Field(
-        default=None,
-        description="of the headline variant, on the headline clock; over three runs or more, the interval is where "
-        "a further run's lies",
+    time: Time | None = optional(
+        "of the headline variant, on the headline clock; over three runs or more, the interval is where "
+        "a further run's lies"
     )
-    memory_ratio: Interval | None = Field(
-        default=None,
-        description="where memory is the goal: median of three runs or more, with where a further run's lies; null in "
-        "older files, whose ratio is held as if it repeated exactly",
+    memory_ratio: Interval | None = optional(
+        "where memory is the goal: median of three runs or more, with where a further run's lies; null in "
+        "older files, whose ratio is held as if it repeated exactly"
     )
     result: PairResult = Field(description="of that run, less its samples and proofs")
 
