@@ -59,7 +59,9 @@ def writable(value: str) -> Path:
     return file
 
 
-# What several options are: a count, a real number, a folder for results, a file to write.
+# What several options are: unset by default, a switch, a count, a real number, a folder for results, a file to write.
+unset = partial(typer.Option, None)
+switch = partial(typer.Option, False)
 count = partial(typer.Option, min=1)
 real = partial(typer.Option, callback=number)
 positive = partial(real, min=1e-9, max=1e30)  # beyond them a quotient may be no number
@@ -88,61 +90,51 @@ class RunOptions(NamedTuple):
     words: Words
     targets: Targets
     artifacts_dir: ArtifactsOption = ARTIFACTS
-    size: Literal["bench", "cpu", "test"] | None = typer.Option(
-        None, help="Problem size; test is tiny. By default bench on a GPU, else cpu."
+    size: Literal["bench", "cpu", "test"] | None = unset(
+        help="Problem size; test is tiny. By default bench on a GPU, else cpu."
     )
-    sweep: str | None = typer.Option(
-        None,
+    sweep: str | None = unset(
         metavar="FIGURE=VALUES",
         help="One pair at each value of a figure of its size, such as batch=1,2,4,...,512 or dtype=bf16,fp16: a table "
         "and a chart.",
     )
-    set_: list[str] | None = typer.Option(
-        None,
-        "--set",
-        metavar="FIGURE=VALUE",
-        help="Another value of a figure of the size: n=4096 or dtype=fp16; repeatable.",
+    set_: list[str] | None = unset(
+        "--set", metavar="FIGURE=VALUE", help="Another value of a figure of the size: n=4096 or dtype=fp16; repeatable."
     )
-    against: str | None = typer.Option(
-        None, metavar="REF", help="Time the same files as they are at a git ref, or in another checkout, beside."
+    against: str | None = unset(
+        metavar="REF", help="Time the same files as they are at a git ref, or in another checkout, beside."
     )
-    against_python: str | None = typer.Option(
-        None, metavar="PYTHON", help="Time the same files in another environment beside: path/to/venv/bin/python."
+    against_python: str | None = unset(
+        metavar="PYTHON", help="Time the same files in another environment beside: path/to/venv/bin/python."
     )
     iterations: int | None = count(
         None, max=MOST_CALLS, help="Time each variant this often, instead of until its interval is narrow."
     )
-    warmup: int | None = typer.Option(
-        None,
-        min=0,
-        max=MOST_CALLS,
-        help="Untimed calls before those; by default 5. Without --iterations it means 20.",
+    warmup: int | None = unset(
+        min=0, max=MOST_CALLS, help="Untimed calls before those; by default 5. Without --iterations it means 20."
     )
     budget: float = real(BUDGET_S, min=0.1, max=MOST_S, help="At most this many seconds of timing for a pair.")
-    quick: bool = typer.Option(
-        False,
+    quick: bool = switch(
         "--quick",
         help="A first look: 20% of the sampling budget, wider intervals, earlier proofs at test size are reused.",
     )
     timeout_multiplier: float = real(1.0, min=0.01, max=MOST_S, help="Multiply the time limit of each pair by this.")
     suite_timeout: float | None = real(None, min=1, max=MOST_S, help="Seconds for all pairs together.")
-    reproducible: bool = typer.Option(False, help="Fixed seeds and deterministic algorithms.")
-    cold_start: bool = typer.Option(False, help="Each variant in a fresh process, garbage collected between.")
-    profile: bool = typer.Option(
-        False, help="After the timing, trace a call of each variant: torch's profiler, ncu, nsys."
+    reproducible: bool = switch(help="Fixed seeds and deterministic algorithms.")
+    cold_start: bool = switch(help="Each variant in a fresh process, garbage collected between.")
+    profile: bool = switch(help="After the timing, trace a call of each variant: torch's profiler, ncu, nsys.")
+    resume: Path | None = unset(
+        parser=run_folder, help="Continue the run in this folder, with its targets if none is named."
     )
-    resume: Path | None = typer.Option(
-        None, parser=run_folder, help="Continue the run in this folder, with its targets if none is named."
-    )
-    fail_fast: bool = typer.Option(False, help="Start no further pair once one has failed or is invalid.")
+    fail_fast: bool = switch(help="Start no further pair once one has failed or is invalid.")
     jobs: int | None = count(
         None, help="Pairs proven at the same time, by default as many as fit into memory; each is timed alone."
     )
-    shard: str | None = typer.Option(
-        None, metavar="I/N", help="Run part I of N of these pairs; `merge` puts the runs of all parts together."
+    shard: str | None = unset(
+        metavar="I/N", help="Run part I of N of these pairs; `merge` puts the runs of all parts together."
     )
-    ray: str | None = typer.Option(
-        None, metavar="ADDRESS", help="Measure on the machines of a Ray cluster: auto, local or HOST:PORT."
+    ray: str | None = unset(
+        metavar="ADDRESS", help="Measure on the machines of a Ray cluster: auto, local or HOST:PORT."
     )
     seed: SeedOption = None
     nproc_per_node: int | None = count(
@@ -152,7 +144,7 @@ class RunOptions(NamedTuple):
     )
     nnodes: int = count(1, help="For several hosts: how many; each runs this command, with the same --seed.")
     node_rank: int = typer.Option(0, min=0, help="This host's number; 0 leads and writes the results.")
-    rdzv_endpoint: str | None = typer.Option(None, help="HOST:PORT on which host number 0 listens.")
+    rdzv_endpoint: str | None = unset(help="HOST:PORT on which host number 0 listens.")
     junit: JunitOption = None
     history: Path | None = output(None, help="Add the run's times to this CSV, which `history` reads.")
     wait: WaitOption = True
@@ -195,8 +187,8 @@ class EstimateOptions(NamedTuple):
         "bf16", help="Dtype of weights, int4 in groups of 128."
     )
     kv: Literal["fp32", "bf16", "fp16", "fp8", "int8"] = typer.Option("bf16", help="Dtype of the KV cache.")
-    arithmetic: str | None = typer.Option(
-        None, "--math", help="Dtype of the arithmetic; by default the weights', bf16 for integer ones."
+    arithmetic: str | None = unset(
+        "--math", help="Dtype of the arithmetic; by default the weights', bf16 for integer ones."
     )
     gpu: GpuName = None
     gpus: int | None = count(None, max=MOST, help="Split over so many; by default as few as hold it.")
@@ -209,9 +201,7 @@ class EstimateOptions(NamedTuple):
         None, help="A rate to hold against the floor, of all sequences together."
     )
     measured_ms: float | None = positive(None, help="Or the time of a step to hold against it.")
-    phase: Literal["decode", "prefill", "train"] | None = typer.Option(
-        None, help="What was measured; decode by default."
-    )
+    phase: Literal["decode", "prefill", "train"] | None = unset(help="What was measured; decode by default.")
     artifacts_dir: Path = typer.Option(ARTIFACTS, help="Where `peak` keeps what this machine can do.")
     as_json: JsonOption = False
 
