@@ -57,11 +57,8 @@ def total(phases: Sequence[Cost]) -> Cost:
     """What all phases need together; the dtype is that of the phase with the most FLOPs."""
     if len(phases) == 1:
         return phases[0]
-    sums = {
-        name: sum(getattr(phase, name) for phase in phases)
-        for name, field in Cost.model_fields.items()
-        if field.annotation in (float, int)
-    }
+    amounts = [name for name, field in Cost.model_fields.items() if field.annotation in (float, int)]
+    sums = {name: sum(getattr(phase, name) for phase in phases) for name in amounts}
     most = max(phases, key=lambda phase: phase.flops)
     unit = next((phase.unit for phase in phases if phase.unit), "")
     return Cost(**sums, dtype=most.dtype, unit=unit)

@@ -85,9 +85,8 @@ def host_memory(root: Path = Path("/")) -> int:
     """Bytes of host memory that this process may use: what is there, within the limit of its control group."""
     lines = (_text(root / "proc/meminfo") or "").splitlines()
     total = next(int(line.split()[1]) * 1024 for line in lines if line.startswith("MemTotal:"))
-    limits = [
-        _text(folder / name) for folder in _groups(root, "memory") for name in ("memory.max", "memory.limit_in_bytes")
-    ]
+    names = ("memory.max", "memory.limit_in_bytes")
+    limits = [_text(folder / name) for folder in _groups(root, "memory") for name in names]
     return min([total, *(int(text) for text in limits if text is not None and text != "max")])
 
 
@@ -133,10 +132,8 @@ def _gpus(host_bytes: int) -> tuple[list[Gpu], str | None, str | None]:
         return [], None, None
     handles = [ask(pynvml, "nvmlDeviceGetHandleByIndex", index) for index in range(pynvml.nvmlDeviceGetCount())]
     by_uuid = {pynvml.nvmlDeviceGetUUID(handle): handle for handle in handles if handle is not None}
-    gpus = [
-        _gpu(pynvml, by_uuid[uuid], uuid, host_bytes)
-        for uuid in visible(list(by_uuid), os.environ.get("CUDA_VISIBLE_DEVICES"))
-    ]
+    shown = visible(list(by_uuid), os.environ.get("CUDA_VISIBLE_DEVICES"))
+    gpus = [_gpu(pynvml, by_uuid[uuid], uuid, host_bytes) for uuid in shown]
     cuda = ask(pynvml, "nvmlSystemGetCudaDriverVersion")
     driver = ask(pynvml, "nvmlSystemGetDriverVersion")
     pynvml.nvmlShutdown()
