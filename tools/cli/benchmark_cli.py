@@ -86,10 +86,7 @@ run.__signature__ = inspect.signature(o.RunOptions)  # type: ignore[attr-defined
 
 @app.command()
 def report(
-    folder: Annotated[
-        Path,
-        typer.Argument(parser=o.run_folder, metavar="[RUN]", help="The folder of a run, such as artifacts/2026...Z."),
-    ] = NEWEST,
+    folder: Annotated[Path, o.a_run(metavar="[RUN]", help="The folder of a run, such as artifacts/2026...Z.")] = NEWEST,
     opened: Annotated[bool, typer.Option("--open", help="Open it in the browser.")] = False,
     junit: o.JunitOption = None,
     root: o.RootOption = ROOT,
@@ -111,7 +108,7 @@ def report(
 
 @app.command()
 def merge(
-    runs: Annotated[list[Path], typer.Argument(parser=o.run_folder, metavar="RUN...", help="Folders of runs.")],
+    runs: Annotated[list[Path], o.a_run(metavar="RUN...", help="Folders of runs.")],
     artifacts_dir: o.ArtifactsOption = o.ARTIFACTS,
     junit: o.JunitOption = None,
     root: o.RootOption = ROOT,
@@ -127,10 +124,8 @@ def merge(
 
 @app.command()
 def compare(
-    run_a: Annotated[Path, typer.Argument(parser=o.run_folder, metavar="RUN_A", help="The folder of a run.")],
-    run_b: Annotated[
-        Path, typer.Argument(parser=o.run_folder, metavar="[RUN_B]", help="That of a later one.")
-    ] = NEWEST,
+    run_a: Annotated[Path, o.a_run(metavar="RUN_A", help="The folder of a run.")],
+    run_b: Annotated[Path, o.a_run(metavar="[RUN_B]", help="That of a later one.")] = NEWEST,
     as_json: o.JsonOption = False,
 ) -> None:
     """Compare two runs, pair by pair.

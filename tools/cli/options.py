@@ -59,7 +59,8 @@ def writable(value: str) -> Path:
     return file
 
 
-# What several options are: unset by default, a switch, a count, a real number, a folder for results, a file to write.
+# What several of them are: a run, unset by default, a switch, a count, a real number, a folder for results, a file.
+a_run = partial(typer.Argument, parser=run_folder)
 unset = partial(typer.Option, None)
 switch = partial(typer.Option, False)
 count = partial(typer.Option, min=1)
