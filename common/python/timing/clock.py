@@ -104,7 +104,7 @@ class Clock:
         self._ranks.enqueue_meeting()
         return self._read(step, count, wait=False)
 
-    def wall(self, step: Step, count: int, before: Callable[[], None]) -> Reading:
+    def wall(self, step: Step, count: int, before: Callable[[], None] = lambda: None) -> Reading:
         """Time from the call until the device is idle, with the device's own span of the same steps beside it.
 
         On a CPU there is nothing to wait for, and caches are as the step before left them.

@@ -3,6 +3,7 @@
 import random
 import time
 from collections.abc import Callable, Iterable, Sequence
+from contextlib import suppress
 from functools import partial
 
 import torch
@@ -27,7 +28,7 @@ def run_trios(prep: Preparation, names: Sequence[str], timed_us: TimedUs, limit_
     if prep.ranks.size > 1 or prep.files:
         return found
     started = time.perf_counter()
-    try:
+    with suppress(torch.OutOfMemoryError):  # no room for copies of the inputs: undecided
         arms = Arms(prep)
         for number, name in enumerate(names, start=1):
             until = started + limit_s * number / len(names)
@@ -36,8 +37,6 @@ def run_trios(prep: Preparation, names: Sequence[str], timed_us: TimedUs, limit_
                 began = time.perf_counter()
                 found[name].append(arms.trio(name, timed_us))
                 took_s = time.perf_counter() - began
-    except torch.OutOfMemoryError:
-        pass  # no room for copies of the inputs: undecided
     return found
 
 

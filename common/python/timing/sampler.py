@@ -181,8 +181,7 @@ class Sampler:
 
     def floor_us(self) -> float:
         """The time of an empty step on the workload's clock."""
-        wall, device = partial(self.clock.wall, before=lambda: None), partial(self.clock.device, delay_us=SLACK_US)
-        take = device if self.on_device() else wall
+        take = partial(self.clock.device, delay_us=SLACK_US) if self.on_device() else self.clock.wall
         return statistics.median(self._headline_us(take(tuple, 1)) for _ in range(20))
 
 
