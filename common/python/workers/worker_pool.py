@@ -4,12 +4,13 @@ import itertools
 import time
 from collections.abc import Callable, Iterator
 from functools import reduce
-from typing import Any
+from typing import Any, Literal
 
 from common.python.base.results import AFTER
 from common.python.workers.process import Worker, end_all
 
 Hire = Callable[[int, str], Worker]
+Ready = Literal["loaded", "prepared", "warm"]  # what a worker is that begins its turn
 
 
 class WorkerPool:
@@ -52,13 +53,13 @@ class WorkerPool:
         self.dismiss()
         self.turns, self._place = True, {name: index for index, name in enumerate(self._modules)}
 
-    def _turn(self, names: list[str], prepared: bool, timed: bool) -> Worker:
+    def _turn(self, names: list[str], ready: Ready) -> Worker:
         self.dismiss()
         self._start([names])
         [worker] = self._workers
-        if prepared:
+        if ready != "loaded":
             self._call(worker, "prepare", names=names, size=self._size)
-        if timed:
+        if ready == "warm":
             self._call(worker, "start_clock")
             self._call(worker, "warm", names=names, **self._warm)
         return worker
@@ -76,7 +77,7 @@ class WorkerPool:
     def prepare(self, names: list[str], size: str) -> dict[str, Any]:
         """Begin a round."""
         self._size, self._dtypes = size, self._dtypes if size == self._size else []
-        return self.each("prepare", names, prepared=False, size=size)
+        return self.each("prepare", names, "loaded", size=size)
 
     def prove(self, names: list[str], when: str, trials: int, enough_s: float | None) -> dict[str, Any]:
         """Prove what is prepared, the baseline first: all must return its dtypes. A turn is proven AFTER as it ends."""
@@ -109,7 +110,7 @@ class WorkerPool:
     def block(self, order: list[str], count: int, probes: list[int]) -> dict[str, Any]:
         """A block over all: workers take turns wherever the order passes from one's variants to another's."""
         answers, begun = [], 0
-        for worker, own in self._holding(order, timed=True):
+        for worker, own in self._holding(order, "warm"):
             mine = [place - begun for place in probes if 0 <= place - begun < len(own) and not self.turns]
             waken = len(self._workers) > 1
             answers.append(self._call(worker, "block", order=own, count=count, probes=mine, waken=waken))
@@ -120,13 +121,11 @@ class WorkerPool:
 
     def trios(self, names: list[str], limit_s: float) -> dict[str, Any]:
         """Time variants on seen and on new inputs, all workers within one limit."""
-        return self.each("trios", names, timed=True, limit_s=limit_s / self._shares(names))
+        return self.each("trios", names, "warm", limit_s=limit_s / self._shares(names))
 
-    def each(
-        self, command: str, names: list[str], prepared: bool = True, timed: bool = False, **arguments: Any
-    ) -> dict[str, Any]:
-        """Have every worker run it for the names it holds; in turns, one that is `prepared` and, if `timed`, warm."""
-        holding = self._holding(names, prepared, timed)
+    def each(self, command: str, names: list[str], ready: Ready = "prepared", **arguments: Any) -> dict[str, Any]:
+        """Have every worker run it for the names it holds; in turns, one that is made `ready` for it."""
+        holding = self._holding(names, ready)
         return merged([self._call(worker, command, names=own, **arguments) for worker, own in holding])
 
     def logs(self) -> str:
@@ -141,13 +140,11 @@ class WorkerPool:
         """How many workers hold these."""
         return len({self._place[name] for name in names})
 
-    def _holding(
-        self, names: list[str], prepared: bool = True, timed: bool = False
-    ) -> Iterator[tuple[Worker, list[str]]]:
+    def _holding(self, names: list[str], ready: Ready = "prepared") -> Iterator[tuple[Worker, list[str]]]:
         """Each run of names that one worker holds, with this worker."""
         for index, run in itertools.groupby(names, key=self._place.__getitem__):
             own = list(run)
-            yield self._turn(own[:1], prepared, timed) if self.turns else self._workers[index], own
+            yield self._turn(own[:1], ready) if self.turns else self._workers[index], own
 
     def _call(self, worker: Worker, command: str, **arguments: Any) -> Any:
         return worker.call(command, self.left_s(), **arguments)
