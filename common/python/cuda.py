@@ -221,14 +221,13 @@ def load_cuda(file: str, function: str) -> Callable[..., None]:
     entry = getattr(_loaded(source, arch_of(10 * major + minor)), function)
     entry.argtypes, entry.restype = [*(p.ctype for p in parameters), ctypes.c_void_p], ctypes.c_int
     raw_stream, device = torch._C._cuda_getCurrentRawStream, torch.cuda.current_device()
+    checks = [_pointer if parameter.dtype else _number for parameter in parameters]
 
     def call(*arguments: Any) -> None:
         if len(arguments) != len(parameters):
             raise TypeError(f"{function} takes {len(parameters)} arguments, got {len(arguments)}")
-        values = [
-            (_pointer if parameter.dtype else _number)(argument, parameter, function)
-            for argument, parameter in zip(arguments, parameters)
-        ]
+        each = zip(checks, arguments, parameters)
+        values = [check(argument, parameter, function) for check, argument, parameter in each]
         if code := entry(*values, raw_stream(device)):
             raise CudaError(f"{function} failed with CUDA error {code} ({_error_name(code)})")
 
