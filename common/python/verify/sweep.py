@@ -182,7 +182,7 @@ def execute_pairs(pairs: Sequence[Pair], place: Place, view: LiveView, again: bo
 
 
 def execute_pair(pair: Pair, place: Place, view: LiveView = SILENCE) -> list[Finding]:
-    """Import a pair's variants, audit its cost and prove what can run; what cannot is not done, with the reason."""
+    """Import what can be imported here, audit its cost, and prove what can run: at `test`, on a GPU also at `bench`."""
     place, findings, audit = place.of(pair), list[Finding](), dict[str, list[str]]()
     able, imported = list[Variant](), list[Variant]()
     for variant in pair.variants:
