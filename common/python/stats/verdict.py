@@ -21,34 +21,29 @@ OF_MEMORY: dict[Verdict, Verdict] = {"faster": "smaller", "slower": "larger"}
 WORSE = ("slower", "larger")
 PACE_PART = 0.5  # deviation of ratios between rounds over that of the host's pace, for a side that is all host time
 
-HINTS = (  # a pattern in a reason that says what happened, and what helps
-    (
-        r"no answer within.*rank \d",
-        "all ranks must call the same collectives in the same order; their logs have the stacks",
+HINTS = {  # by a pattern in a reason that says what happened: what helps
+    r"no answer within.*rank \d": "all ranks must call the same collectives in the same order; logs have their stacks",
+    "no answer within": "its log ends with the stack; a step that needs longer needs --timeout-multiplier",
+    "illegal memory access|misaligned address|device-side assert|unspecified launch failure": (
+        "scripts/sanitize.sh on this pair names the kernel and the line"
     ),
-    ("no answer within", "its log ends with the stack; a step that needs longer needs --timeout-multiplier"),
-    (
-        "illegal memory access|misaligned address|device-side assert|unspecified launch failure",
-        "scripts/sanitize.sh on this pair names the kernel and the line",
+    "out of memory|can't allocate memory|MemoryError": "declare what it needs: needs(memory_gib=, host_memory_gib=)",
+    "killed by SIGKILL": "so ends a process when host memory runs out: see dmesg",
+    "killed by SIG": "its log ends with the stack",
+    "exited with code": "a step returns: it must not end its process",
+    "ModuleNotFoundError": "declare what is not always there: requires = needs(modules=[...])",
+    "Too many open files": "close in a step what it opens",
+    "on inputs that it has not seen": "only what depends on Workload.frozen may be worked out once and kept",
+    "against itself, reads|waited for a core|that of another process": (
+        "run it again without other work on this machine, or with a larger --budget"
     ),
-    ("out of memory|can't allocate memory|MemoryError", "declare what it needs: needs(memory_gib=, host_memory_gib=)"),
-    ("killed by SIGKILL", "so ends a process when host memory runs out: see dmesg"),
-    ("killed by SIG", "its log ends with the stack"),
-    ("exited with code", "a step returns: it must not end its process"),
-    ("ModuleNotFoundError", "declare what is not always there: requires = needs(modules=[...])"),
-    ("Too many open files", "close in a step what it opens"),
-    ("on inputs that it has not seen", "only what depends on Workload.frozen may be worked out once and kept"),
-    (
-        "against itself, reads|waited for a core|that of another process",
-        "run it again without other work on this machine, or with a larger --budget",
-    ),
-    ("NaN or infinity", "outputs are filled with NaN before each proof: one that is not written keeps it"),
-)
+    "NaN or infinity": "outputs are filled with NaN before each proof: one that is not written keeps it",
+}
 
 
 def hint(reason: str | None) -> str | None:
     """What helps against this reason, if that is known."""
-    return next((text for pattern, text in HINTS if re.search(pattern, reason or "")), None)
+    return next((text for pattern, text in HINTS.items() if re.search(pattern, reason or "")), None)
 
 
 def judge(result: PairResult, peaks: Peaks | None) -> PairResult:
