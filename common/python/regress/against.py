@@ -158,10 +158,8 @@ def _stated(path: Path, root: Path, names: Iterable[str], seen: set[tuple[Path, 
             parts: list[ast.AST] = [call.func, *call.args, *words] if call else [statement]
             for part in parts:
                 yield from ast.unparse(part).splitlines()
-            nodes = [node for part in parts for node in ast.walk(part)]
-            used = dict.fromkeys(
-                node.id for node in nodes if isinstance(node, ast.Name) and isinstance(node.ctx, ast.Load)
-            )
+            named = [node for part in parts for node in ast.walk(part) if isinstance(node, ast.Name)]
+            used = dict.fromkeys(node.id for node in named if isinstance(node.ctx, ast.Load))
             yield from _stated(path, root, used, seen)
 
 
