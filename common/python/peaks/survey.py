@@ -84,9 +84,8 @@ class _Surveyor:
             self._worker = Worker(self._root, self._scratch / f"worker{self._started}", self._log, settings)
             self._ranks = ranks
             self._started += 1
-        return self._worker.call(
-            "call", min(limit_s, self._deadline - time.monotonic()), module=PLAN, function=command, **arguments
-        )
+        left_s = min(limit_s, self._deadline - time.monotonic())
+        return self._worker.call("call", left_s, module=PLAN, function=command, **arguments)
 
     def measure(
         self, name: str, unit: store.Unit, ranks: int = 0, sizes: Sequence[int] = MESSAGES

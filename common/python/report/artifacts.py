@@ -80,9 +80,8 @@ def _journaled(folder: Path, line: Line) -> PairResult:
     place = _within(folder, line.folder)
     found = read_model(place / RESULTS, PairResult)
     if (found.key, place.name) != (line.pair, f"{found.chapter}_{found.name}"):
-        raise ValueError(
-            f"{safe_read.shown(str(place / RESULTS))} is not of {safe_read.shown(line.pair)}, as the journal says"
-        )
+        file, pair = safe_read.shown(str(place / RESULTS)), safe_read.shown(line.pair)
+        raise ValueError(f"{file} is not of {pair}, as the journal says")
     return found
 
 
