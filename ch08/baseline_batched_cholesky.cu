@@ -1,4 +1,5 @@
-// Cholesky factors of 32 x 32 matrices, a block each: columns one after the other, in shared memory; zeros if there is none.
+// Cholesky factors of 32 x 32 matrices, a block each: columns one after the other, in shared memory.
+// A matrix that is not positive definite has no factor: zeros are written.
 #include "kernel.cuh"
 
 constexpr int SIDE = 32, HIGH = 8;  // threads: a column each, of every eighth row
