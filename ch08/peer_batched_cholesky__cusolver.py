@@ -12,7 +12,7 @@ from common.python.workload import Step
 
 @triton.jit
 def clear_failed(lower, info, SIZE: tl.constexpr):
-    """cuSOLVER leaves the start of a factor; only failed matrices are written, so this takes next to no time."""
+    """cuSOLVER leaves the start of a factor where it fails: zeros take its place, and no other matrix is written."""
     matrix = tl.program_id(0).to(tl.int64)
     if tl.load(info + matrix) != 0:
         tl.store(lower + matrix * SIZE + tl.arange(0, SIZE), 0.0)

@@ -1,4 +1,4 @@
-"""Sums begin at negated half squares and end as scores; only a warp with a new best looks for its place."""
+"""Sums begin at minus half a codeword's square, so they end as scores; a warp seeks a place only for a new best."""
 
 import torch
 from torch import Tensor

@@ -59,7 +59,7 @@ def writable(value: str) -> Path:
     return file
 
 
-# What several of them are: a run, unset by default, a switch, a count, a real number, a folder for results, a file.
+# What several options are: a run, unset by default, a switch, a count, a real number, a folder for results, a file.
 a_run = partial(typer.Argument, parser=run_folder)
 unset = partial(typer.Option, None)
 switch = partial(typer.Option, False)

@@ -25,7 +25,7 @@ from common.python.workers.process import START_LIMIT_S, Worker, WorkerError, op
 PEAK_LIMIT_S = 60.0
 TRIES = 3  # at a peak that another process may have disturbed
 MESSAGES = [2**power for power in range(10, 31)]  # bytes, 1 KiB to 1 GiB
-SETTINGS = ("NCCL_", "TORCH_NCCL_", "TORCH_SYMM_MEM_")  # of the caller: launchers add to those of ranks
+SETTINGS = ("NCCL_", "TORCH_NCCL_", "TORCH_SYMM_MEM_")  # read here, since launchers add some in the ranks
 PLAN = "common.python.peaks.plan"  # whose functions a worker calls
 ESSENTIAL = "hbm"  # most limits are made of it: without it the datasheet is the better source
 Say = Callable[[str], None]

@@ -22,7 +22,9 @@ WORSE = ("slower", "larger")
 PACE_PART = 0.5  # deviation of ratios between rounds over that of the host's pace, for a side that is all host time
 
 HINTS = {  # by a pattern in a reason that says what happened: what helps
-    r"no answer within.*rank \d": "all ranks must call the same collectives in the same order; logs have their stacks",
+    r"no answer within.*rank \d": (
+        "all ranks must call the same collectives in the same order; their logs have the stacks"
+    ),
     "no answer within": "its log ends with the stack; a step that needs longer needs --timeout-multiplier",
     "illegal memory access|misaligned address|device-side assert|unspecified launch failure": (
         "scripts/sanitize.sh on this pair names the kernel and the line"
