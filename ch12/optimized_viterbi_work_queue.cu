@@ -1,4 +1,4 @@
-// Viterbi decoding by blocks that stay: each takes the next sequence from a queue when it has done its last.
+// Viterbi decoding by blocks that stay: each takes the longest sequence that is left when it has done its last.
 #include "kernel.cuh"
 
 constexpr int STATES = 64;  // and threads of a block, one for each

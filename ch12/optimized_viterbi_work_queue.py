@@ -1,4 +1,4 @@
-"""Blocks take sequences from an atomic queue, the longest first: no block idles while another has several to do."""
+"""Blocks take the longest sequences from the queue first: the short ones fill the time until the last has ended."""
 
 import torch
 from torch import Tensor
