@@ -4,7 +4,7 @@
 
 constexpr int THREADS = 128;
 constexpr int ALONE = 1024;   // threads of the block that walks narrow levels
-constexpr int WIDEST = 1024;  // vertices of a narrow level
+constexpr int WIDEST = 2900;  // vertices of a narrow level: what 48 KB of shared memory hold, nearly
 constexpr int LANES = 4;       // threads of a vertex
 
 // `order` gets all vertices as they are found, so those of a level stand in a row; `found` counts them,
