@@ -1,4 +1,4 @@
-// TMA walks over pixels and finds their patches, with zeros outside the image: one thread copies for the whole block.
+// TMA walks for blocks that stay: pairs share the filters, and a tile is stored while the next one's patches arrive.
 // targets: sm_90a (wgmma exists on Hopper alone)
 #include "cluster.cuh"
 #include "wgmma.cuh"

@@ -1,4 +1,4 @@
-"""A tensor map in im2col mode has TMA gather patches, zeros outside the image too: one thread copies for the block."""
+"""TMA walks for blocks that stay: pairs share the filters, and a tile is stored while the next one's patches arrive."""
 
 from torch import Tensor
 
