@@ -1,4 +1,4 @@
-"""Filtered pixels go to the product by shared memory alone; the filter adds pairs of 16 bits, two in an instruction."""
+"""The filter adds pairs of 16 bits, two in an instruction: half the arithmetic, and registers for a fourth block."""
 
 import torch
 from torch import Tensor
