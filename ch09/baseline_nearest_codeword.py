@@ -37,6 +37,7 @@ workload = Workload(
         "test": {"vectors": 203, "codes": 331, "width": 40, "dtype": "float16"},
     },
     tolerance=0.0,  # numbers of codewords
+    rungs="triton turns seeded_sums",
 )
 
 

@@ -1,4 +1,4 @@
-// Sums begin at minus half a codeword's square, so they end as scores; a warp seeks a place only for a new best.
+// Four lanes share a row's best score, and only a warp that has a new best looks for its place.
 // targets: sm_90a (wgmma exists on Hopper alone)
 #include <cuda_fp16.h>
 

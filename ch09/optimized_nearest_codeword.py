@@ -1,4 +1,4 @@
-"""Sums begin at minus half a codeword's square, so they end as scores; a warp seeks a place only for a new best."""
+"""Four lanes share a row's best score, and only a warp that has a new best looks for its place."""
 
 import torch
 from torch import Tensor
