@@ -1,4 +1,4 @@
-// Warpgroups take turns over tiles of 176 keys, and rescale sums only where a row has a new largest score.
+// Tiles have 176 keys, so the same keys take fewer turns and barriers.
 // targets: sm_90a (wgmma exists on Hopper alone)
 #include "special.cuh"
 #include "wgmma.cuh"
@@ -180,8 +180,7 @@ __device__ void consume(Shared& shared, float (&sum)[64], float (&total)[2], int
 #pragma unroll
     for (uint32_t& pair : weights) asm volatile("" : "+r"(pair));  // products have read them until now
     release(&shared.empty_v[before]);
-    const bool grown = shrink[0] != 1.0f || shrink[1] != 1.0f;  // a row's largest score is new, which is rare
-    if (__any_sync(~0u, grown)) multiply_rows(sum, shrink);
+    multiply_rows(sum, shrink);
     pack(weights, score);
   }
   const int last = tiles - 1;

@@ -1,4 +1,4 @@
-"""Warpgroups take turns over tiles of 176 keys, and rescale sums only where a row has a new largest score."""
+"""Tiles have 176 keys, so the same keys take fewer turns and barriers."""
 
 import torch
 from torch import Tensor
