@@ -73,6 +73,7 @@ workload = Workload(
     tolerance=2e-2,  # of bf16 through all blocks
     mutates=("keys", "values"),
     clock="end_to_end",
+    rungs="page_by_page gathered overlapped",
 )
 
 
