@@ -1,4 +1,4 @@
-"""A small kernel finds from documents' begins which tiles are live; a large one visits those, long rows first."""
+"""A head's tiles run side by side, long to short or short to long in turn, so its keys are read into L2 once."""
 
 import math
 
@@ -51,18 +51,24 @@ def plan(document, begins, tiles, tokens, rows, steps, TILE: tl.constexpr, ROWS:
 
 
 @gluon.jit
-def tile_of(turn, tiles, tokens, heads):
-    """A head's first row, the tile's first query in it, and the tiles of keys that it sees whole and in part."""
-    place = place_of(turn)
-    entry = tiles + place // heads * 3
-    return place % heads * tokens, gl.load(entry) * (2 * QUERIES), gl.load(entry + 1), gl.load(entry + 2)
+def tile_of(turn, tiles, tokens, heads, number):
+    """A head's first row, the tile's first query in it, and the tiles of keys that it sees whole and in part.
+
+    Of two heads one goes from long to short and the next back, so that neighbours in the list are of like length:
+    with `place_of` all programs get as much work. The last goes to short.
+    """
+    rows, place = number // heads, place_of(turn)
+    head, rank = place // rows, place % rows
+    rank += (heads - 1 - head) % 2 * (rows - 1 - 2 * rank)
+    entry = tiles + rank * 3
+    return head * tokens, gl.load(entry) * (2 * QUERIES), gl.load(entry + 1), gl.load(entry + 2)
 
 
 @gluon.jit
 def copy(q, k, v, memory, tiles, tokens, heads, number):
     n = 0
     for turn in range(turns(number)):
-        head, first, whole, cut = tile_of(turn, tiles, tokens, heads)
+        head, first, whole, cut = tile_of(turn, tiles, tokens, heads, number)
         n = copy_tile(q, k, v, memory, head, first, 1 + whole + cut, n, turn)
 
 
@@ -70,7 +76,7 @@ def copy(q, k, v, memory, tiles, tokens, heads, number):
 def consume(w: gl.constexpr, memory, out, begins, tiles, tokens, heads, number, scale):
     n, i = 0, w * QUERIES + gl.arange(0, QUERIES, gl.SliceLayout(1, SCORES))
     for turn in range(turns(number)):
-        head, first, whole, cut = tile_of(turn, tiles, tokens, heads)
+        head, first, whole, cut = tile_of(turn, tiles, tokens, heads, number)
         begin = gl.load(begins + first + i) - first
         n = attend_tile(memory, out, head, first, begin, whole, cut, n, turn, tokens, scale, w)
 
