@@ -1,6 +1,7 @@
-"""The experts used last stay in slots on the GPU, and each slot has a CUDA graph: one launch an expert, not six."""
+"""Out goes the expert that was asked for least often, not longest ago: with skewed routing fewer have to come back."""
 
-from collections import OrderedDict
+from collections import Counter, OrderedDict
+from collections.abc import Collection
 from functools import partial
 
 import torch
@@ -12,12 +13,25 @@ from ch17.baseline_expert_offload_cache import workload as workload
 from common.models.graphs import replayable
 from common.python.workload import Metered
 
+Held = tuple[OrderedDict[int, int], Counter[int]]  # slots by expert, that used longest ago first; counts
+
+
+def find(places: OrderedDict[int, int], often: Counter[int], number: int, pair: Collection[int], slots: int) -> bool:
+    """Give an expert a slot, if it has none, and say whether it had. None of the token's own `pair` has to go."""
+    often[number] += 1
+    if number in places:
+        places.move_to_end(number)
+        return True
+    others = (expert for expert in places if expert not in pair)  # of equals the one used longest ago goes
+    places[number] = len(places) if len(places) < slots else places.pop(min(others, key=often.__getitem__))
+    return False
+
 
 def prepare(x: Tensor, ids: Tensor, shares: Tensor, experts: Tensor, slots: int) -> Metered:
     sources = [layer.unbind() for layer in experts]
     room = [layer.unbind() for layer in x.new_zeros(len(experts), slots, *experts.shape[2:])]
     state, normed, both = torch.zeros_like(x[0]), torch.empty_like(x[0]), shares.new_zeros(shares.shape[2])
-    held: list[OrderedDict[int, int]] = [OrderedDict() for _ in experts]  # slots by expert, that used longest ago first
+    held: list[Held] = [(OrderedDict(), Counter()) for _ in experts]
     misses = [0]
 
     def through(slot: Tensor, place: int) -> None:
@@ -28,35 +42,27 @@ def prepare(x: Tensor, ids: Tensor, shares: Tensor, experts: Tensor, slots: int)
         gate, up = torch.mv(gate_up, normed).chunk(2)
         state.addcmul_(both[place], torch.mv(down, silu(gate) * up))
 
-    work = [
-        [[replayable(partial(through, slot, place), x.device) for place in range(len(both))] for slot in layer]
-        for layer in room
-    ]
-
-    def slot_of(layer: int, number: int) -> int:
-        places = held[layer]
-        if number in places:
-            places.move_to_end(number)
-        else:
-            misses[0] += 1
-            slot = len(places) if len(places) < slots else places.popitem(last=False)[1]
-            places[number] = slot
-            room[layer][slot].copy_(sources[layer][number], non_blocking=True)  # after the stream's last use of it
-        return places[number]
+    graph = partial(replayable, device=x.device)
+    work = [[[graph(partial(through, slot, place)) for place in range(len(both))] for slot in layer] for layer in room]
 
     @torch.inference_mode()
     def step() -> Tensor:
         misses[0] = 0
-        for places in held:
+        for places, often in held:
             places.clear()  # the weights may be others than in the last step
+            often.clear()
         out = torch.empty_like(x)
         state.zero_()
         for token, (row, chosen, of_token) in enumerate(zip(x, ids, shares)):
             state.copy_(rms_norm(row + state, state.shape))
-            for layer in range(ids.shape[1]):
+            for layer, (places, often) in enumerate(held):
                 both.copy_(of_token[layer])
-                for place, number in enumerate(chosen[layer].tolist()):  # the host waits for the gate's choice
-                    work[layer][slot_of(layer, number)][place]()
+                pair = chosen[layer].tolist()  # the host waits for the gate's choice
+                for place, number in enumerate(pair):
+                    if not find(places, often, number, pair, slots):
+                        misses[0] += 1  # the copy is after the stream's last use of the slot
+                        room[layer][places[number]].copy_(sources[layer][number], non_blocking=True)
+                    work[layer][places[number]][place]()
             out[token] = state
         return out
 
