@@ -4,7 +4,7 @@ import torch
 from torch import Tensor
 from torch.nn.functional import linear
 
-from common.python.workload import Cost, Draw, Inputs, Step, Workload
+from common.python.workload import Cost, Draw, Inputs, Metered, Step, Workload
 
 
 def inputs(draw: Draw, layers: int, width: int, tokens: int) -> Inputs:
@@ -52,7 +52,18 @@ workload = Workload(
 )
 
 
-def prepare(weights: list[Tensor], x: Tensor) -> Step:
+def metered(step: Step, weights: list[Tensor]) -> Metered:
+    """What rounding costs, beside the step: the normwise relative error of the first layer's quantized weights."""
+
+    def metrics() -> dict[str, float]:
+        codes, scales = quantized(weights[0].float())
+        rounded, exact = codes * scales[:, None], weights[0].float()
+        return {"quantisation error": float((rounded - exact).norm() / exact.norm())}
+
+    return Metered(step, metrics)
+
+
+def prepare(weights: list[Tensor], x: Tensor) -> Metered:
     def step() -> tuple[Tensor, ...]:
         moved = [weight.to(x.device, copy=True) for weight in weights]
         layers = []
@@ -60,4 +71,4 @@ def prepare(weights: list[Tensor], x: Tensor) -> Step:
             layers.append(quantized(moved.pop(0)))
         return answer(x, layers)
 
-    return step
+    return metered(step, weights)

@@ -2,13 +2,13 @@
 
 from torch import Tensor
 
-from ch13.baseline_quantize_on_load import answer, quantized
+from ch13.baseline_quantize_on_load import answer, metered, quantized
 from ch13.baseline_quantize_on_load import workload as workload
-from common.python.workload import Step
+from common.python.workload import Metered
 
 
-def prepare(weights: list[Tensor], x: Tensor) -> Step:
+def prepare(weights: list[Tensor], x: Tensor) -> Metered:
     def step() -> tuple[Tensor, ...]:
         return answer(x, [quantized(weight.to(x.device, copy=True)) for weight in weights])
 
-    return step
+    return metered(step, weights)
