@@ -3,7 +3,8 @@
 import torch
 from torch import Tensor
 
-from common.python.workload import Cost, Draw, Inputs, Step, Workload
+from common.models.formats import decoded
+from common.python.workload import Cost, Draw, Inputs, Metered, Step, Workload
 
 BLOCK = 16  # numbers that are rotated together and share a scale
 LARGEST = 6.0  # of e2m1: 0, 0.5, 1, 1.5, 2, 3, 4, 6
@@ -43,8 +44,21 @@ workload = Workload(
 )
 
 
-def prepare(x: Tensor, rotation: Tensor, noise: Tensor) -> Step:
+def metered(step: Step, x: Tensor, rotation: Tensor, noise: Tensor) -> Metered:
+    """What rounding costs, beside the step: the normwise relative error of the formula's numbers, in the first rows."""
+
+    def metrics() -> dict[str, float]:
+        some, turn = x[:64].float(), rotation.float()
+        packed, scales = quantized(some, turn, noise[:64])
+        codes, rotated = torch.stack((packed & 15, packed >> 4), dim=-1).view(-1, BLOCK), some.view(-1, BLOCK) @ turn
+        numbers = decoded(codes, "e2m1") * decoded(scales.view(-1, 1), "e4m3")
+        return {"quantisation error": float((numbers - rotated).norm() / rotated.norm())}
+
+    return Metered(step, metrics)
+
+
+def prepare(x: Tensor, rotation: Tensor, noise: Tensor) -> Metered:
     def step() -> tuple[Tensor, Tensor]:
         return quantized(x, rotation, noise)
 
-    return step
+    return metered(step, x, rotation, noise)

@@ -4,9 +4,9 @@ import triton
 import triton.language as tl
 from torch import Tensor
 
-from ch19.baseline_hadamard_fp4_quantize import BLOCK, HIGH, LARGEST, LOW, SHARE
+from ch19.baseline_hadamard_fp4_quantize import BLOCK, HIGH, LARGEST, LOW, SHARE, metered
 from ch19.baseline_hadamard_fp4_quantize import workload as workload
-from common.python.workload import Step
+from common.python.workload import Metered
 
 BLOCKS = 128  # of a program
 
@@ -36,7 +36,7 @@ def quantize(
     tl.store(scales + block, (short - (127 - 7) * 8).to(tl.uint8), block < blocks)  # the exponent's bias is 7 in e4m3
 
 
-def prepare(x: Tensor, rotation: Tensor, noise: Tensor) -> Step:
+def prepare(x: Tensor, rotation: Tensor, noise: Tensor) -> Metered:
     rows, blocks = len(x), x.numel() // BLOCK
     codes, scales = (noise.new_empty(rows, part // rows) for part in (x.numel() // 2, blocks))
     grid, numbers = (triton.cdiv(blocks, BLOCKS),), (SHARE, LOW, HIGH, LARGEST)
@@ -45,4 +45,4 @@ def prepare(x: Tensor, rotation: Tensor, noise: Tensor) -> Step:
         quantize[grid](x, rotation, noise, codes, scales, blocks, *numbers, BLOCK, BLOCKS, num_warps=4)
         return codes, scales
 
-    return step
+    return metered(step, x, rotation, noise)
