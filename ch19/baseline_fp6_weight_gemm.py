@@ -4,8 +4,8 @@ import torch
 from torch import Tensor
 from torch.nn import functional as F
 
-from common.models.formats import decoded
-from common.python.workload import Cost, Draw, Inputs, Step, Workload
+from common.models.formats import decoded, metered
+from common.python.workload import Cost, Draw, Inputs, Metered, Workload
 
 
 def inputs(draw: Draw, rows: int, features: int, outputs: int) -> Inputs:
@@ -53,10 +53,10 @@ workload = Workload(
 )
 
 
-def prepare(x: Tensor, codes: Tensor, scales: Tensor) -> Step:
+def prepare(x: Tensor, codes: Tensor, scales: Tensor) -> Metered:
     weight = expanded(codes, scales)
 
     def step() -> Tensor:
         return F.linear(x, weight)
 
-    return step
+    return metered(step, "e3m2", x.shape[1])

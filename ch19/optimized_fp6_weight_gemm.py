@@ -8,7 +8,8 @@ from torch.nn import functional as F
 
 from ch19.baseline_fp6_weight_gemm import unpacked
 from ch19.baseline_fp6_weight_gemm import workload as workload
-from common.python.workload import Step
+from common.models.formats import metered
+from common.python.workload import Metered
 
 BLOCK, PARTS = 256, 8  # features of a step; each part is 32 of them
 TILE = {"N": 64, "num_warps": 4, "num_stages": 3}
@@ -62,7 +63,7 @@ def multiply(x, words, scales, out, rows, outputs, features, steps, N: tl.conste
     tl.store(place, total * scale[:, None], (row < rows) & inside[:, None])
 
 
-def prepare(x: Tensor, codes: Tensor, scales: Tensor) -> Step:
+def prepare(x: Tensor, codes: Tensor, scales: Tensor) -> Metered:
     words, (rows, features), outputs = packed(codes).view(torch.uint32), x.shape, len(codes)
     out, steps = x.new_empty(rows, outputs), words.shape[1]
 
@@ -71,4 +72,4 @@ def prepare(x: Tensor, codes: Tensor, scales: Tensor) -> Step:
         multiply[grid](x, words, scales, out, rows, outputs, features, steps, **TILE)
         return out
 
-    return step
+    return metered(step, "e3m2", x.shape[1])
