@@ -24,7 +24,6 @@ class Given(nn.Module):
 
 def block_of(weights: Weights) -> nn.Module:
     from diffusers.models.attention import BasicTransformerBlock
-    from diffusers.models.attention_processor import FusedAttnProcessor2_0
 
     width = weights["out"].shape[0]
     sizes = {"dim": width, "num_attention_heads": width // HEAD, "attention_head_dim": HEAD}
@@ -32,13 +31,12 @@ def block_of(weights: Weights) -> nn.Module:
     block = BasicTransformerBlock(**sizes, **kind, norm_elementwise_affine=False, ff_bias=False)
     block = block.to(weights["out"].device, weights["out"].dtype).requires_grad_(False)
     block.norm1.emb, block.norm1.norm.eps, block.norm3.eps = Given(), EPSILON, EPSILON
+    q, k, v = weights["qkv"].chunk(3)
     attention, (widen, _, narrow) = block.attn1, block.ff.net
-    attention.fuse_projections()
-    attention.set_processor(FusedAttnProcessor2_0())
-    del attention.to_q, attention.to_k, attention.to_v
-    linears = {"modulation": block.norm1.linear, "qkv": attention.to_qkv, "out": attention.to_out[0]}
-    for name, linear in {**linears, "up": widen.proj, "down": narrow}.items():
-        linear.weight = nn.Parameter(weights[name], requires_grad=False)  # the inputs themselves, not copies
+    linears = {"modulation": block.norm1.linear, "out": attention.to_out[0], "up": widen.proj, "down": narrow}
+    each = [*((linear, weights[name]) for name, linear in linears.items()), (attention.to_q, q), (attention.to_k, k)]
+    for linear, matrix in [*each, (attention.to_v, v)]:
+        linear.weight = nn.Parameter(matrix, requires_grad=False)  # the inputs themselves, not copies
         linear.bias = None
     return block
 
