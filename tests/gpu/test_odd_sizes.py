@@ -195,10 +195,10 @@ def wrong(baseline: str, module: str, size: dict[str, Any], scratch: Path, withi
     doubled = tree_map_only(
         torch.Tensor, lambda x: x.to("cuda", torch.float64 if x.is_floating_point() else x.dtype, copy=True), inputs
     )
-    answer = workload.reference(**doubled)
     made = importlib.import_module(module).prepare(**inputs)
     for name in workload.mutates:  # which a warm-up of `prepare` changes
         inputs[name].copy_(doubled[name])
+    answer = workload.reference(**doubled)  # last, as it may work in place
     given = (made.step if isinstance(made, Metered) else made)()
     expected, output = in_order(answer, leaves(answer)), in_order(given, leaves(given))
     torch.cuda.synchronize()
