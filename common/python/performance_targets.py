@@ -24,7 +24,8 @@ SHARED = ("disk", "host")
 MIXES = ((0.0, "hbm_read"), (1 / 3, "hbm_triad"), (1 / 2, "hbm_copy"), (1.0, "hbm_write"))
 
 _BYTES = {"hbm": "GB/s", "pcie": "PCIe GB/s", "nvlink": "NVLink GB/s", "disk": "disk GB/s", "host": "host GB/s"}
-_DECLARED = {name: f"{name}_bytes" for name in _BYTES} | {"hbm": "read + write", "launch": "launches"}  # else `flops`
+_LINKS = {name: f"{name}_bytes" for name in _BYTES if name != "hbm"}  # what a cost declares of each
+_DECLARED = _LINKS | {"hbm": "read + write", "launch": "launches"}  # else `flops`
 
 
 class Peaks(Model):
@@ -148,15 +149,8 @@ def _peak(resource: str, cost: Cost, peaks: Peaks) -> float:
 
 
 def _work(cost: Cost) -> Iterator[tuple[str, float]]:
-    amounts = {
-        "hbm": cost.hbm,
-        cost.dtype: cost.flops,
-        "pcie": cost.pcie_bytes,
-        "nvlink": cost.nvlink_bytes,
-        "disk": cost.disk_bytes,
-        "host": cost.host_bytes,
-        "launch": cost.launches,
-    }
+    links = {name: getattr(cost, field) for name, field in _LINKS.items()}
+    amounts = {"hbm": cost.hbm, cost.dtype: cost.flops, **links, "launch": cost.launches}
     return ((resource, amount) for resource, amount in amounts.items() if amount)
 
 
