@@ -240,14 +240,14 @@ def test_both_sources_stand_side_by_side_with_the_lines_that_differ_marked(tmp_p
 
 def test_a_further_variant_stands_alone_without_what_the_baseline_has_said(tmp_path: Path, root: Path) -> None:
     head = '"""Wider rows."""\nimport torch\n\nworkload = 1\n'
-    (root / "ch07" / "optimized_copy__wide.py").write_text(f"{head}\ndef prepare():\n    return wide\n")
-    folder = write_run(tmp_path / "run", [pair({**TWO, "optimized__wide": 44.0})], manifest(root))
-    text = page(read_run(folder), root)
+    body = "".join(f"    # {number}\n" for number in range(9))
+    for name, said in (("baseline_copy", "None"), ("optimized_copy__wide", "wide")):
+        (root / "ch07" / f"{name}.py").write_text(f"{head}\ndef prepare():\n{body}    return {said}\n")
+    text = page(read_run(write_run(tmp_path / "run", [pair({**TWO, "optimized__wide": 44.0})], manifest(root))), root)
     assert "Sources: optimized</summary>" not in text
     _, alone = text.split("Sources: wide</summary>")
-    assert "return wide" in alone
-    assert not [code for code in ("return None", "baseline_copy.cu") if code in alone]  # of the baseline
-    assert "import torch" not in alone
+    assert '<pre tabindex="0">    # 6\n    # 7\n    # 8\n<mark>    return wide' in alone  # three lines before a mark
+    assert not [code for code in ("return None", "baseline_copy.cu", "import torch") if code in alone]
 
 
 def test_sources_that_changed_or_vanished_are_withheld(tmp_path: Path) -> None:

@@ -16,6 +16,7 @@ from common.python.base.text import clean
 from common.python.corpus.targets import VARIANT
 
 UNKNOWN = "the run does not say what was in this file"
+AROUND = 3  # lines of a further variant that are shown beside what the baseline lacks, as in a diff
 
 
 @dataclass(frozen=True)
@@ -26,11 +27,14 @@ class Panel:
     lines: Sequence[str] = ()
     marked: Set[int] = frozenset()  # the numbers, from 0, of lines that the file beside it lacks
     withheld: str = ""
-    cut: bool = False  # without what is folded
+    cut: bool = False  # without what is folded or far from any marked line
 
     def parts(self) -> Iterator[tuple[bool, int, list[tuple[bool, str]]]]:
         """Lines that are folded or shown together: whether folded, how many, and their text in runs, marked or not."""
         hidden = _folded(self.lines) if self.file.endswith(".py") else set()
+        if self.cut and self.marked:
+            near = {at + by for at in self.marked for by in range(-AROUND, AROUND + 1)}
+            hidden |= set(range(len(self.lines))) - near
         for fold, numbers in groupby(range(len(self.lines)), key=hidden.__contains__):
             own = [*numbers]
             runs = groupby(own, key=self.marked.__contains__)
