@@ -24,8 +24,8 @@ SHARED = ("disk", "host")
 MIXES = ((0.0, "hbm_read"), (1 / 3, "hbm_triad"), (1 / 2, "hbm_copy"), (1.0, "hbm_write"))
 
 _BYTES = {"hbm": "GB/s", "pcie": "PCIe GB/s", "nvlink": "NVLink GB/s", "disk": "disk GB/s", "host": "host GB/s"}
-_LINKS = {name: f"{name}_bytes" for name in _BYTES if name != "hbm"}  # what a cost declares of each
-_DECLARED = _LINKS | {"hbm": "read + write", "launch": "launches"}  # else `flops`
+_FIELDS = {name: f"{name}_bytes" for name in _BYTES if name != "hbm"}  # of a cost, with the bytes of each
+_DECLARED = _FIELDS | {"hbm": "read + write", "launch": "launches"}  # else `flops`
 
 
 class Peaks(Model):
@@ -149,8 +149,8 @@ def _peak(resource: str, cost: Cost, peaks: Peaks) -> float:
 
 
 def _work(cost: Cost) -> Iterator[tuple[str, float]]:
-    links = {name: getattr(cost, field) for name, field in _LINKS.items()}
-    amounts = {"hbm": cost.hbm, cost.dtype: cost.flops, **links, "launch": cost.launches}
+    others = {name: getattr(cost, field) for name, field in _FIELDS.items()}
+    amounts = {"hbm": cost.hbm, cost.dtype: cost.flops, **others, "launch": cost.launches}
     return ((resource, amount) for resource, amount in amounts.items() if amount)
 
 
