@@ -117,8 +117,27 @@ def plain(calls: list[tuple[Any, ...]]) -> Callable[..., Step]:
 
 
 @pytest.fixture(autouse=True)
-def small_flush(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(memoization_check, "FLUSH_ELEMENTS", 1)
+def small_caches(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(memoization_check, "CACHES", tmp_path)
+    monkeypatch.setattr(memoization_check, "FLUSH_BYTES", 4)
+
+
+def test_the_large_flush_is_twice_the_largest_cache(tmp_path: Path) -> None:
+    assert memoization_check._large_flush() == 8
+    for index, size in enumerate(["48K", "307200K"]):
+        (tmp_path / f"index{index}").mkdir()
+        (tmp_path / f"index{index}/size").write_text(f"{size}\n")
+    assert memoization_check._large_flush() == 600 << 20
+
+
+@pytest.mark.parametrize(("behind_large", "convicted"), [(FOR, False), (AGAINST, True)])
+def test_whom_a_small_flush_convicts_is_tried_anew_behind_a_large_one(
+    behind_large: Trio, convicted: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    trio = lambda arms, name, timed_us, flush: AGAINST if len(flush) == 1 else behind_large  # noqa: E731
+    monkeypatch.setattr(memoization_check.Arms, "trio", trio)
+    trios = run_trios(prepared(plain([]), tmp_path), ["x"], lambda name: 1.0, limit_s=60.0)["x"]
+    assert (remembers(trios), trios[0]) == (convicted, behind_large)
 
 
 def timed(prep: Preparation, times: Callable[[], float]) -> Callable[[str], float]:
@@ -138,7 +157,7 @@ def test_each_arm_calls_the_step_on_what_its_name_says(tmp_path: Path) -> None:
     arms = memoization_check.Arms(prep)
     for _ in range(8):
         calls.clear()
-        trio = arms.trio("x", timed(prep, lambda: float(len(calls))))
+        trio = arms.trio("x", timed(prep, lambda: float(len(calls))), torch.ones(1))
         for us in (trio.untouched_us, trio.same_us, trio.new_us):
             (version, *before), (counted, *after) = calls[int(us) - 2 : int(us)]
             assert (version == counted) == (us == trio.untouched_us)
@@ -157,7 +176,7 @@ def test_frozen_inputs_are_not_touched_and_what_a_step_writes_is_restored(tmp_pa
     version = seen[0][1]
     for _ in range(4):
         seen.clear()
-        trio = arms.trio("x", timed(prep, lambda: float(len(seen))))
+        trio = arms.trio("x", timed(prep, lambda: float(len(seen))), torch.ones(1))
         for us in (trio.untouched_us, trio.same_us, trio.new_us):
             before, after = seen[int(us) - 2 : int(us)]
             assert (before[0] == after[0]) == (us != trio.new_us), "the same work, but on new values"
