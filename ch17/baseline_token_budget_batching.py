@@ -91,6 +91,7 @@ workload = Workload(
     },
     tolerance=2e-2,  # of bf16 through all layers
     frozen=("weights",),
+    rungs="sorted eager_batches",
     clock="end_to_end",
 )
 
