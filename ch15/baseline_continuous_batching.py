@@ -8,8 +8,8 @@ import torch
 from torch import Tensor
 from torch.nn import functional as F
 
-from common.models.caches import prefilling
-from common.models.decoder import Shape, Weights, draw_weights, forward
+from common.models.caches import compiled_prefill
+from common.models.decoder import Shape, Weights, draw_weights
 from common.models.fused_decode import Decoder
 from common.models.graphs import replayable
 from common.models.lengths import ALPACA_ANSWER, SPREAD, length_mix
@@ -40,11 +40,11 @@ def reference(weights: Weights, shape: Shape, prompt: Tensor, wanted: Tensor, sl
 def cost(shape: dict[str, int], requests: int, slots: int, prompt: int, dtype: str, **mix: Any) -> Cost:
     """As many steps as busy slots or the longest answer need; each reads all weights, and the cache before it."""
     network, counts, element = Shape(**shape), length_mix(requests, **mix), getattr(torch, dtype).itemsize
-    decoded, passed = sum(counts) - requests, sum(counts) + (prompt - 1) * requests
+    decoded = sum(counts) - requests
     earlier = sum(prompt * (count - 1) + count * (count - 1) // 2 - (count - 1) for count in counts)
     steps = 1 + max(-(-decoded // slots), max(counts) - 1)
     read = element * (network.read_weights * steps + network.kv_numbers * earlier)
-    flops = 2 * (network.layers * network.layer_weights * passed + network.width * network.vocabulary * sum(counts))
+    flops = 2 * (network.prompt_weights * (prompt - 1) * requests + network.read_weights * sum(counts))
     return Cost(read=read, flops=flops, dtype="bf16", passes=steps, items=sum(counts), unit="tokens")
 
 
@@ -71,6 +71,7 @@ def serving(weights: Weights, shape: Shape, prompt: Tensor, wanted: Tensor, slot
     tokens, states = prompt.new_empty(requests + 1, longest + 1), decoder.states.new_empty(requests + 1, shape.width)
     limits, owner = prompt.new_zeros(requests + 1), prompt.new_full((slots,), requests)  # which is no request
     arriving, every = prompt.new_zeros(slots, 2), torch.arange(slots, device=device)  # slots, and their next requests
+    prompts = compiled_prefill(weights, shape, decoder.cache, __file__)
 
     def collect(rows: Tensor) -> None:
         """What these slots have made goes to their requests."""
@@ -81,7 +82,7 @@ def serving(weights: Weights, shape: Shape, prompt: Tensor, wanted: Tensor, slot
         """Keys and values of prompts; the next step takes their last tokens once more, and chooses after them."""
         rows, which = arriving[:count].T
         collect(rows)
-        forward(weights, shape, prompt[which], positions, prefilling(decoder.cache, rows))
+        prompts(prompt[which], positions, rows)
         owner[rows], decoder.stream[rows] = which, F.embedding(prompt[which, -1], weights["embedding"]).float()
         decoder.made.index_fill_(0, rows, 0)
 

@@ -11,7 +11,10 @@ import torch
 from torch import Tensor
 from torch.nn import functional as F
 
-from common.models.decoder import Attend, Shape
+from common.models.codes import own
+from common.models.decoder import EPSILON, Attend, Shape, Turning, Weights, block, turned, turns
+
+ALL = slice(None)
 
 
 @dataclass(frozen=True)
@@ -57,19 +60,62 @@ def uncached() -> Attend:
     return lambda layer, q, k, v: causal_attention(q, k, v)
 
 
-def prefilling(cache: Cache, rows: Tensor | None = None) -> Attend:
-    """Whole prompts from position 0: keys and values go to the given rows of the cache (all, without any)."""
+def keep(k: Tensor, v: Tensor, keys: Tensor, values: Tensor, rows: Tensor | slice) -> None:
+    keys[rows, :, : k.shape[1]], values[rows, :, : v.shape[1]] = k.transpose(1, 2), v.transpose(1, 2)
+
+
+def prefilling(cache: Cache) -> Attend:
+    """Whole prompts from position 0: keys and values go to the rows of the cache."""
 
     def attend(layer: int, q: Tensor, k: Tensor, v: Tensor) -> Tensor:
-        length = k.shape[1]
-        for store, new in ((cache.keys[layer], k), (cache.values[layer], v)):
-            if rows is None:
-                store[:, :, :length] = new.transpose(1, 2)
-            else:
-                store[rows, :, :length] = new.transpose(1, 2)
+        keep(k, v, cache.keys[layer], cache.values[layer], ALL)
         return causal_attention(q, k, v)
 
     return attend
+
+
+def _pass_block(
+    layer: Weights, shape: Shape, x: Tensor, turning: Turning, keys: Tensor, values: Tensor, rows: Tensor | slice
+) -> Tensor:
+    def attend(q: Tensor, k: Tensor, v: Tensor) -> Tensor:
+        keep(k, v, keys, values, rows)
+        return causal_attention(q, k, v)
+
+    return block(layer, shape, x, *turning, attend)
+
+
+def _keep_last(
+    layer: Weights, shape: Shape, x: Tensor, turning: Turning, keys: Tensor, values: Tensor, rows: Tensor | slice
+) -> None:
+    normed = F.rms_norm(x, (shape.width,), layer["attention_norm"], EPSILON)
+    both = F.linear(normed, layer["qkv"][shape.heads * shape.head_dim :]).unflatten(-1, (2, -1, shape.head_dim))
+    k, v = both.unbind(2)
+    keep(turned(k, *turning), v, keys, values, rows)
+
+
+def compiled_prefill(
+    weights: Weights, shape: Shape, cache: Cache, owner: str
+) -> Callable[[Tensor, Tensor, Tensor | slice], Tensor]:
+    """`prefilling` by compiled blocks, of the last only what later tokens need: keys and values.
+
+    The pass takes prompts (batch, length), their positions and the cache's rows. It returns what the last block gets,
+    (batch, length, width). `owner` is the file of the variant. On a CPU nothing is compiled.
+    """
+    codes = (own(code, owner) for code in (_pass_block, _keep_last))
+    on_cpu = weights["embedding"].device.type == "cpu"
+    passed, kept = (torch.compile(code, fullgraph=True, dynamic=False, disable=on_cpu) for code in codes)
+
+    def prefill(tokens: Tensor, positions: Tensor, rows: Tensor | slice = ALL) -> Tensor:
+        x = F.embedding(tokens, weights["embedding"])
+        turning = turns(shape, positions, x.dtype)
+        *before, last = zip(weights["layers"], cache.keys, cache.values)
+        for layer, keys, values in before:
+            x = passed(layer, shape, x, turning, keys, values, rows)
+        layer, keys, values = last
+        kept(layer, shape, x, turning, keys, values, rows)
+        return x
+
+    return prefill
 
 
 def continuing(cache: Cache, positions: Tensor, extent: int | None = None) -> Attend:

@@ -41,7 +41,7 @@ PARENTS = {"profile.nsight"} | {
 # Lines of each part. A number may fall at any time; it rises with a sentence in the commit that says why.
 LINES = {"core": 7_083, "common/python": 14_640, "tools": 3_149, "tests": 19_952}
 MODULE_LINES, FUNCTION_LINES, PAIR_LINES, CUDA_LINES, MEDIAN_PAIR_LINES = 500, 50, 120, 300, 50
-MODEL_LINES = 1_473  # of all of common/models together
+MODEL_LINES = 1_519  # of all of common/models together
 
 
 def library(root: Path) -> dict[str, Path]:
@@ -391,7 +391,7 @@ BREACHES: list[tuple[Rule, dict[str, str], str]] = [
     (files_keep_to_their_budget, {"common/python/cuda.py": "x = 1\n" * 501}, "501 lines, 500 allowed"),
     (files_keep_to_their_budget, {"common/models/a.py": "x = 1\n" * 501}, "501 lines, 500 allowed"),
     (files_keep_to_their_budget, {"tools/cli/benchmark_cli.py": "x = 1\n" * 501}, "501 lines, 500 allowed"),
-    (files_keep_to_their_budget, {f"common/models/{m}.py": "x = 1\n" * 300 for m in "abcde"}, "1500 lines together"),
+    (files_keep_to_their_budget, {f"common/models/{m}.py": "x = 1\n" * 300 for m in "abcdef"}, "1800 lines together"),
     (files_keep_to_their_budget, {BASELINE: "x = 1\n" * 121}, "121 lines, 120 allowed"),
     (files_keep_to_their_budget, {"ch07/baseline_x.cu": "int x;\n" * 301}, "301 lines, 300 allowed"),
     (files_keep_to_their_budget, {"common/python/cuda.py": "def f():\n" + "    x = 1\n" * 50}, "f has 51 lines"),
