@@ -57,7 +57,7 @@ def print_estimate(asked: EstimateOptions) -> None:
 
 
 def find_model(word: str, layers: int | None = None, vocab: int | None = None) -> Model:
-    """The model that a word names or counts, with so many layers and words. Raises ValueError for what is neither."""
+    """The published model of this name, or one of so many parameters. Raises ValueError for any other word."""
     shapes = {shape.name: shape for shape in SHAPES}
     if shape := shapes.get(word.strip().lower()):
         changed = [f"{count} {what}" for count, what in ((layers, "layers"), (vocab, "words")) if count]

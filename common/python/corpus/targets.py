@@ -47,7 +47,7 @@ class Folder:
         return self.package or str(self.path)
 
     def module(self, stem: str) -> str:
-        """What a file of it is imported as."""
+        """The dotted name under which a file of the folder is imported."""
         return f"{self.package}.{stem}" if self.package else stem
 
 
@@ -64,7 +64,7 @@ class Target:
         return f"{place}/{self.variant}.py" if self.variant else f"{place}:{self.pair}" if self.pair else place
 
     def is_in(self, chapter: str) -> bool:
-        """Whether it is in the folder that results know by this name."""
+        """Whether the target is in the folder of this name, as results write it."""
         return chapter == self.folder.name if self.folder else chapter in CHAPTERS
 
 

@@ -67,7 +67,7 @@ class Place:
         return None
 
     def note(self, pair: Pair) -> Path | None:
-        """The file of the checks that the pair, as it is, has passed here; None where such checks are not kept."""
+        """The file that notes which checks this pair has passed; None where no notes are kept."""
         if self.notes is None:
             return None
         lacks = [self.unready(pair, v) or "; ".join(missing(pair, v, self.machine)) for v in pair.variants]
