@@ -81,7 +81,7 @@ def _spread(pair: str, timings: pandas.DataFrame) -> Promise:
         standing=standing(
             tried=n > 1,
             kept=ours <= least and n >= FEWEST_REPEATS,
-            refuted=n > 1 and least < ours * math.exp(-CLEARLY * math.sqrt(1 / (n - 1))),
+            refuted=n >= FEWEST_REPEATS and least < ours * math.exp(-CLEARLY * math.sqrt(1 / (n - 1))),
         ),
     )
 
