@@ -16,7 +16,7 @@ Rule = Callable[[Path], list[str]]
 
 # From the top down: a package imports itself and those below it, also inside functions and for type checkers.
 # Behind each the most lines that it may have.
-ORDER = """verify 561 fleet 471 run 1047 doctor 496 estimate 309 build 681 regress 1239 report 1940 peaks 1356
+ORDER = """verify 561 fleet 471 run 1047 doctor 496 estimate 309 build 681 regress 1242 report 1935 peaks 1356
 workers 1371 profile 504 timing 521 proof 1067 stats 706 corpus 408 top 797 base 1166"""
 PACKAGES = {package: int(lines) for package, lines in re.findall(r"(\w+) (\d+)", ORDER)}
 RANK = {package: rank for rank, package in enumerate(reversed(PACKAGES))}
@@ -39,7 +39,7 @@ PARENTS = {"profile.nsight"} | {
     f"peaks.{m}" for m in ("store", "survey", "display")
 }  # of these packages, what the parent reads
 # Lines of each part. A number may fall at any time; it rises with a sentence in the commit that says why.
-LINES = {"core": 7_083, "common/python": 14_640, "tools": 3_149, "tests": 19_952}
+LINES = {"core": 7_083, "common/python": 14_638, "tools": 3_149, "tests": 19_952}
 MODULE_LINES, FUNCTION_LINES, PAIR_LINES, CUDA_LINES, MEDIAN_PAIR_LINES = 500, 50, 120, 300, 50
 MODEL_LINES = 1_519  # of all of common/models together
 
